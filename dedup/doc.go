@@ -1,0 +1,52 @@
+// Package dedup makes an effect happen once: it says which messages are the same message, and remembers which of them are done.
+//
+// # What an id is
+//
+// A message is delivered more than once by Kafka after a crash or a rebalance, and sent more than once by a producer that did not see its answer. What Kafka repeats
+// has the same partition and offset; what a producer repeats does not. So the identity of a message is an id that its producer gives it: one for each thing that is to
+// happen, the same however often it is sent. It is called id here and not key, because Kafka's record key and the order key are other things.
+//
+// An idempotency key is such an id by definition. An event's id is one. A correlation id is one only when there is one for each message: where a whole
+// conversation shares it (a request, its answer and all that follows), every message after the first would be taken for a repeat or a conflict. A record key is
+// one only when it names the message; where it names the entity that the message is about, the second event of an order is not a repeat of the first.
+// `claimq keys try` reads a topic, writes nothing, and shows what a rule would do to it.
+//
+// Rules say where the id is. ID is a chain of sources, of which the first that finds a text that is not empty wins:
+//
+//	Header            a record header; the last of that name
+//	JSON, XML         a path in the value
+//	RecordKey         Kafka's record key, any bytes
+//	CloudEvents       source and id of a CloudEvent, binary or structured
+//	StandardWebhooks  the webhook-id header
+//	Envelope          the idempotency_key of a command envelope
+//	Join              several of them, told apart by their lengths
+//	Func              a Go function: Avro, Protobuf, anything
+//	Topic, Const      for scopes
+//
+// Each has a text, which configuration uses and ParseSource reads: header:correlation-id, join(json:$.order,json:$.line). White space and case are significant
+// everywhere, and nothing is trimmed: what looks like an accident in one system tells two messages apart in another.
+//
+// A record that has no id is rejected, or identified by its offset (Rules.OnMissing). It is never given an empty id, which all such records would share.
+// A record that cannot be read is an error and does not fall through to the next source, which would give a message two identities.
+//
+// # Scope
+//
+// An id is unique within a scope: the queue, a tenant, an operation. Two tenants may use one id, and so may two operations; each is processed, and sees its own
+// result only. No tenant (null) is a scope of its own and differs from the tenant with an empty name; neither is a wildcard.
+// A queue of several topics has to say whether an id is one for all of them or one in each; Operation with Topic() says the latter.
+//
+// # Fingerprint
+//
+// The same id with another request is no repeat: it is a conflict, made by a producer that used an id twice. A fingerprint tells the two apart. Raw, the default, is over
+// the value's bytes: right for what is sent again as it was. Raw().Ignore and Fields are over a canonical form of JSON, for producers that build the message anew
+// with another timestamp, or in another order. None switches it off, and with it the detection.
+//
+// Two payloads never share a fingerprint unless they are equal in the sense that Fields documents. That needs care where common decoders have none: integers beyond 2^53,
+// numbers too large for a float64, repeated members, bytes that are not UTF-8, halves of surrogate pairs. DiffFields shows in which paths two payloads differ.
+//
+// # Identity
+//
+// Rules.Identify turns a record into an Identity. Its Digest, 128 bits over queue, tenant, operation and id, is what the claims table has for a key, so that the length
+// of an id costs nothing; Shown is the id for people. A change of the rules gives old messages new digests, and a topic that is read again
+// would look new. Rules.String tells whether two rules are the same.
+package dedup
