@@ -32,6 +32,16 @@ create table {{.schema}}.topics (
 );
 create index topics_name on {{.schema}}.topics (name);
 
+-- The topics that a queue has begun to read. Written once, when the start of all
+-- the topic's partitions is decided: a partition without a position is then either
+-- new or has lost it, and never just "first".
+create table {{.schema}}.queue_topics (
+    queue    int not null references {{.schema}}.queues,
+    topic    int not null references {{.schema}}.topics,
+    begun_at timestamptz not null default now(),
+    primary key (queue, topic)
+);
+
 -- Who may write a partition's effects. Written at assignment only; read, in a
 -- statement of its own after the fence lock, by every batch. The token is random,
 -- because a failover can lose the newest epochs and hand them out again.

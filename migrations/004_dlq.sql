@@ -17,9 +17,10 @@ create table {{.schema}}.dead_letters (
     attempts            int not null default 0,
     crashes             int not null default 0,
     interrupted         int not null default 0,
+    interrupted_why     text,
     order_key           uuid not null,
-    order_pos           bigint,               -- null: died on the direct path
-    holds_key           boolean not null default false,
+    order_pos           bigint not null default nextval('{{.schema}}.order_positions'),
+    holds_key           boolean not null default false, -- while dead: what is stored behind it waits
     claim               uuid,
     fingerprint         uuid,
     fingerprint_version smallint not null default 0,
@@ -50,4 +51,80 @@ create unique index dead_letters_source on {{.schema}}.dead_letters (queue, topi
 create index dead_letters_open_claim on {{.schema}}.dead_letters (claim) where claim is not null and state in ('dead', 'replaying');
 create index dead_letters_open on {{.schema}}.dead_letters (queue, died_at) where state in ('dead', 'replaying');
 create index dead_letters_cause on {{.schema}}.dead_letters (cause, died_at);
-create index dead_letters_holding on {{.schema}}.dead_letters (queue, order_key) where holds_key;
+create index dead_letters_holding on {{.schema}}.dead_letters (queue, order_key, order_pos) where holds_key and state = 'dead';
+
+-- The keys of the delay queue, derived from both tables, in one place.
+
+-- When a key is ready: its head's due time, 'infinity' while a dead letter before
+-- the head holds it, null when nothing waits and nothing holds.
+create function {{.schema}}.key_ready_at(for_queue int, for_key uuid) returns timestamptz
+    language sql stable
+    begin atomic
+        select case when held.order_pos < coalesce(head.order_pos, 9223372036854775807) then timestamptz 'infinity'
+                    else head.due_at end
+          from (select min(l.order_pos) as order_pos from {{.schema}}.dead_letters l
+                 where l.queue = for_queue and l.order_key = for_key and l.holds_key and l.state = 'dead') held
+          left join lateral (
+               select d.order_pos, d.due_at from {{.schema}}.delayed d
+                where d.queue = for_queue and d.order_key = for_key
+                order by d.order_pos limit 1) head on true;
+    end;
+
+-- Brings the key rows in line with what is stored. The caller has the rows'
+-- locks from a statement before, so that the snapshot here is newer than whatever
+-- those locks waited for. Rows of another lease than with_token (null: rows that
+-- nobody leases) are left alone: their holder settles them. A row that is right
+-- already gets no new version, so a key that thousands are stored behind is quiet.
+create function {{.schema}}.settle_keys(for_queue int, of_keys uuid[], with_tokens uuid[])
+    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+begin
+    delete from {{.schema}}.delayed_keys k
+     using unnest(of_keys, with_tokens) as u (order_key, token)
+     where k.queue = for_queue and k.order_key = u.order_key and k.lease_token is not distinct from u.token
+       and {{.schema}}.key_ready_at(for_queue, u.order_key) is null;
+    update {{.schema}}.delayed_keys k
+       set ready_at = r.ready_at, lease_token = null
+      from unnest(of_keys, with_tokens) as u (order_key, token),
+           lateral (select {{.schema}}.key_ready_at(for_queue, u.order_key) as ready_at) r
+     where k.queue = for_queue and k.order_key = u.order_key and k.lease_token is not distinct from u.token
+       and r.ready_at is not null
+       and (k.lease_token is not null or k.ready_at is distinct from r.ready_at);
+end $$;
+
+-- Makes sure that each key has its row, and holds it until the transaction ends.
+--
+-- ON CONFLICT DO UPDATE WHERE false is insert-or-lock in one statement: it waits
+-- for a finisher that is deleting the row and then inserts, it locks a row that
+-- stays, without a new version of it, and never finds neither. With DO NOTHING the
+-- row that it met could be gone one statement later, and an item would wait for
+-- ever under a key without a row. Then the rows are settled, in statements whose
+-- snapshots are newer than the locks.
+create function {{.schema}}.keep_keys(for_queue int, of_keys uuid[])
+    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+begin
+    insert into {{.schema}}.delayed_keys as k (queue, order_key, ready_at)
+    select for_queue, u.order_key, coalesce({{.schema}}.key_ready_at(for_queue, u.order_key), 'infinity')
+      from (select distinct order_key from unnest(of_keys) as x (order_key)) u
+     order by u.order_key
+        on conflict (queue, order_key) do update set ready_at = excluded.ready_at where false;
+    perform {{.schema}}.settle_keys(for_queue, of_keys, array_fill(null::uuid, array[cardinality(of_keys)]));
+end $$;
+
+-- Moves the scheduled items among the given keys that are due to the end of the
+-- order key that they join, and keeps that key's row. An item that joins nothing
+-- stays where it is.
+create function {{.schema}}.join_scheduled(for_queue int, of_keys uuid[])
+    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+declare
+    joined uuid[];
+begin
+    with due as (
+        update {{.schema}}.delayed d
+           set kind = 'blocked', order_key = d.joins, joins = null, order_pos = nextval('{{.schema}}.order_positions')
+         where d.queue = for_queue and d.order_key = any (of_keys) and d.joins is not null and d.due_at <= now()
+        returning d.order_key)
+    select array_agg(order_key) into joined from due;
+    if joined is not null then
+        perform {{.schema}}.keep_keys(for_queue, joined);
+    end if;
+end $$;

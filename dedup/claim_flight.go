@@ -1,0 +1,189 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// A Flight is a set of claims whose statements travel in a caller's batch: the
+// form for code that wants its own statements in the same round trip, as the
+// consumer does. Call Store.Queue, send the batch, then Resolve.
+type Flight struct {
+	store    *Store
+	phase    *phase
+	requests []Request
+	digests  []uuid.UUID
+	columns  columns
+	copies   []int
+	claimed  map[uuid.UUID]bool
+}
+
+// Queue adds the claims of all requests to b, which must run in a READ COMMITTED
+// transaction. When the segments have rolled since the last time, the batch fails
+// with SQLSTATE CQ002 and nothing has been claimed: roll back, call Refresh, and
+// begin again. Requests must carry their queue's number. The caller protects the
+// plans: a plan made on an empty segment must not become a sequential scan.
+func (s *Store) Queue(ctx context.Context, db Querier, b *pgx.Batch, requests []Request) (*Flight, error) {
+	p := s.phase.Load()
+	if p == nil {
+		var err error
+		if p, err = s.readPhase(ctx, db); err != nil {
+			return nil, err
+		}
+	}
+	f := s.plan(p, requests)
+	b.Queue(s.sql.lockPhase, p.lockKey())
+	b.Queue(s.sql.assertPhase, p.number)
+	f.queueInsert(b)
+	return f, nil
+}
+
+// Refresh reads the phase of the segments again, after a CQ002.
+func (s *Store) Refresh(ctx context.Context, db Querier) error {
+	_, err := s.readPhase(ctx, db)
+	return err
+}
+
+func (s *Store) plan(p *phase, requests []Request) *Flight {
+	f := &Flight{
+		store: s, phase: p, requests: requests,
+		digests: make([]uuid.UUID, len(requests)),
+		claimed: make(map[uuid.UUID]bool, len(requests)),
+	}
+	for i := range requests {
+		f.digests[i] = requests[i].Identity.Digest()
+	}
+	f.columns, f.copies = fold(requests, f.digests, time.Now(), s.keepShown)
+	return f
+}
+
+func (f *Flight) queueInsert(b *pgx.Batch) {
+	b.Queue(f.store.sql.insertSQL(f.phase), f.columns.args()...).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+			f.claimed[id] = true
+			return nil
+		})
+		return err
+	})
+	if len(f.phase.inserts) > 1 {
+		b.Queue(f.store.sql.copyNext[f.phase.inserts[0]][f.phase.inserts[1]], f.columns.ids)
+	}
+}
+
+// Digest returns the digest of request i.
+func (f *Flight) Digest(i int) uuid.UUID { return f.digests[i] }
+
+// FirstCopy returns the index of the first request with the id of request i.
+func (f *Flight) FirstCopy(i int) int { return f.copies[i] }
+
+// Resolve returns the outcome of each request. It asks the database once more
+// when ids were known already, and not at all otherwise. ErrUndecided: begin again.
+func (f *Flight) Resolve(ctx context.Context, tx BatchSender) ([]Outcome, error) {
+	known, err := f.lookup(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	outcomes := make([]Outcome, len(f.requests))
+	for i := range f.requests {
+		digest := f.digests[i]
+		switch {
+		case f.claimed[digest] && f.copies[i] == i:
+			outcomes[i] = Outcome{Kind: Claimed}
+		case f.claimed[digest]:
+			first := &f.requests[f.copies[i]]
+			outcomes[i] = judge(&f.requests[i].Identity, &sighted{
+				fingerprint: first.Identity.Fingerprint, version: first.Identity.FingerprintVersion,
+				first: first.Seen, recordAt: first.RecordAt,
+			})
+		default:
+			row, ok := known[digest]
+			if !ok {
+				return nil, ErrUndecided
+			}
+			outcomes[i] = judge(&f.requests[i].Identity, row)
+		}
+	}
+	return outcomes, nil
+}
+
+// Unclaim adds a statement to b that takes back claims which this flight made and
+// whose handlers failed: no attempt that failed leaves a claim.
+func (f *Flight) Unclaim(b *pgx.Batch, digests []uuid.UUID) {
+	if len(digests) == 0 {
+		return
+	}
+	for _, slot := range f.phase.inserts {
+		b.Queue(f.store.sql.unclaim[slot], digests)
+	}
+}
+
+// sighted is what a claim's row tells of its first copy.
+type sighted struct {
+	fingerprint         uuid.UUID
+	version             int16
+	first               *Sighting
+	recordAt, claimedAt time.Time
+}
+
+// judge compares a copy with the first. Fingerprints made under different
+// versions, or not made, say nothing about one another.
+func judge(copied *Identity, first *sighted) Outcome {
+	o := Outcome{Kind: Duplicate, First: first.first, RecordAt: first.recordAt, ClaimedAt: first.claimedAt}
+	if copied.FingerprintVersion != 0 && copied.FingerprintVersion == first.version && copied.Fingerprint != first.fingerprint {
+		o.Kind = Conflict
+	}
+	return o
+}
+
+func (f *Flight) lookup(ctx context.Context, tx BatchSender) (map[uuid.UUID]*sighted, error) {
+	if len(f.claimed) == len(f.columns.ids) {
+		return nil, nil //nolint:nilnil // nothing is known already
+	}
+	missing := make([]uuid.UUID, 0, len(f.columns.ids)-len(f.claimed))
+	for _, id := range f.columns.ids {
+		if !f.claimed[id] {
+			missing = append(missing, id)
+		}
+	}
+	known := make(map[uuid.UUID]*sighted, len(missing))
+	batch := &pgx.Batch{}
+	batch.Queue(sqlProtect)
+	// The older segments last: a row there is the first copy's, whatever stands in
+	// the newer ones.
+	for _, slot := range slices.Concat(f.phase.inserts, f.phase.lookups) {
+		batch.Queue(f.store.sql.lookup[slot], missing).Query(func(rows pgx.Rows) error {
+			return scanSighted(rows, known)
+		})
+	}
+	batch.Queue(sqlUnprotect)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("dedup: look up %d known ids: %w", len(missing), err)
+	}
+	return known, nil
+}
+
+func scanSighted(rows pgx.Rows, known map[uuid.UUID]*sighted) error {
+	var (
+		id               uuid.UUID
+		row              sighted
+		topic, partition *int32
+		offset           *int64
+	)
+	_, err := pgx.ForEachRow(rows,
+		[]any{&id, &row.fingerprint, &row.version, &topic, &partition, &offset, &row.recordAt, &row.claimedAt},
+		func() error {
+			found := row
+			if topic != nil && partition != nil && offset != nil {
+				found.first = &Sighting{Topic: *topic, Partition: *partition, Offset: *offset}
+			}
+			known[id] = &found
+			return nil
+		})
+	return err
+}
