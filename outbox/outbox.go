@@ -1,0 +1,116 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/claimq/claimq/internal/pgschema"
+)
+
+// DefaultMaxBytes is the size that a record may have unless told otherwise. It
+// leaves room for headers and framing below the 1,048,588 bytes that a topic
+// accepts by default.
+const DefaultMaxBytes = 960 << 10
+
+// Config says how effects are stored. The zero value is ready to use.
+type Config struct {
+	// Schema is the schema of claimq's tables, unquoted. Default: claimq.
+	Schema string
+	// MaxBytes is what key, value and headers of one record may have together; a
+	// larger one is refused when it is added, where its maker can still do
+	// something about it. A value above a topic's max.message.bytes moves that
+	// refusal to the relay, which sets the row aside. Default: DefaultMaxBytes.
+	MaxBytes int
+}
+
+// An Outbox adds effects to transactions. It holds no connection and no state and
+// may be used by any number of goroutines.
+type Outbox struct {
+	insert   string
+	maxBytes int
+}
+
+// New returns an Outbox. An error names the field and what it may be.
+func New(config Config) (*Outbox, error) {
+	if config.MaxBytes == 0 {
+		config.MaxBytes = DefaultMaxBytes
+	}
+	if config.MaxBytes < 0 || config.MaxBytes > 1<<30 {
+		return nil, fmt.Errorf("outbox: MaxBytes is %d: it must be between 1 and %d, or 0 for %d", config.MaxBytes, 1<<30, DefaultMaxBytes)
+	}
+	return &Outbox{
+		insert:   pgschema.Schema(config.Schema).SQL(sqlInsert),
+		maxBytes: config.MaxBytes,
+	}, nil
+}
+
+// standard is what the package's Add uses.
+var standard = &Outbox{insert: sqlInsert, maxBytes: DefaultMaxBytes}
+
+// Add stores effects in tx, in the default schema and with default limits: see
+// [Outbox.Add].
+func Add(ctx context.Context, tx pgx.Tx, effects ...Effect) error {
+	return standard.Add(ctx, tx, effects...)
+}
+
+// Add stores effects in tx, in one statement. They are published, in their order,
+// some time after tx has committed, and not at all if it rolls back. The cause is
+// taken from ctx: a handler's context carries one.
+//
+// Records of one key and topic are published in the order in which their
+// transactions added them, when those were one after the other: a transaction
+// that locks its aggregate before it adds has that order. Of two transactions
+// that were open at the same time, either may come first.
+//
+// An *EffectError says which effect was refused and why; nothing was sent to the
+// database then, and tx can go on. Any other error is the database's, and tx has
+// failed with it.
+func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, effects ...Effect) error {
+	if len(effects) == 0 {
+		return nil
+	}
+	cause, _ := CauseOf(ctx)
+	rows, err := o.rows(len(effects), func(i int) (Cause, *Effect) { return cause, &effects[i] })
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, o.insert, rows.arguments()...); err != nil {
+		return fmt.Errorf("outbox: add %d effects: %w", len(effects), err)
+	}
+	return nil
+}
+
+// Queue adds one statement to b that stores effects of one cause, however many
+// they are, and none when there are none. The effects are in the database once b
+// has been sent in a transaction; everything else is as with [Outbox.Add]. On
+// error b is unchanged.
+func (o *Outbox) Queue(b *pgx.Batch, cause Cause, effects []Effect) error {
+	return o.queue(b, len(effects), func(i int) (Cause, *Effect) { return cause, &effects[i] })
+}
+
+// A Caused is an effect with its cause.
+type Caused struct {
+	Cause  Cause
+	Effect Effect
+}
+
+// QueueAll adds one statement to b that stores effects of any number of causes,
+// in their order, and none when there are none. On error b is unchanged and the
+// *EffectError names the effect.
+func (o *Outbox) QueueAll(b *pgx.Batch, rows []Caused) error {
+	return o.queue(b, len(rows), func(i int) (Cause, *Effect) { return rows[i].Cause, &rows[i].Effect })
+}
+
+func (o *Outbox) queue(b *pgx.Batch, n int, at func(int) (Cause, *Effect)) error {
+	if n == 0 {
+		return nil
+	}
+	rows, err := o.rows(n, at)
+	if err != nil {
+		return err
+	}
+	b.Queue(o.insert, rows.arguments()...)
+	return nil
+}
