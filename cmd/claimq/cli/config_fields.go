@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/v2"
+
+	"github.com/claimq/claimq/internal/nearest"
+)
+
+// envText is a value from the environment: text, whatever the field's type.
+type envText string
+
+var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// fieldsOf returns the configuration's names of a struct's fields.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for field := range t.Fields() {
+		if name := field.Tag.Get("koanf"); name != "" {
+			fields[name] = field.Type
+		}
+	}
+	return fields
+}
+
+// behind returns what a pointer points to.
+func behind(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
+}
+
+// unknownFields reports every key that no field has, with the nearest name.
+func unknownFields(path []string, value any, t reflect.Type) (problems []error) {
+	t = behind(t)
+	switch value := value.(type) {
+	case map[string]any:
+		fields := map[string]reflect.Type{}
+		if t.Kind() == reflect.Struct {
+			fields = fieldsOf(t)
+		}
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			at := append(slices.Clone(path), key)
+			switch {
+			case t.Kind() == reflect.Map:
+				problems = append(problems, unknownFields(at, value[key], t.Elem())...)
+			case t.Kind() != reflect.Struct: // decode tells
+			case fields[key] == nil:
+				names := slices.Sorted(maps.Keys(fields))
+				problems = append(problems, fieldErrorf(at, "there is no such field; did you mean %s? known here: %s",
+					nearest.Of(key, names), strings.Join(names, ", ")))
+			default:
+				problems = append(problems, unknownFields(at, value[key], fields[key])...)
+			}
+		}
+	case []any:
+		if t.Kind() == reflect.Slice {
+			for i, element := range value {
+				at := append(slices.Clone(path), "["+strconv.Itoa(i)+"]")
+				problems = append(problems, unknownFields(at, element, t.Elem())...)
+			}
+		}
+	}
+	return problems
+}
+
+// decode fills the configuration in. Unknown fields are left to unknownFields.
+func decode(k *koanf.Koanf, c *Config) (problems []error) {
+	err := k.UnmarshalWithConf("", c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
+		Result:     c,
+		TagName:    "koanf",
+		DecodeHook: decodeValue,
+		MatchName:  func(key, field string) bool { return key == field },
+	}})
+	return decodeProblems(err)
+}
+
+// decodeProblems takes mapstructure's tree of errors apart: the innermost errors
+// that name a field are the problems. Only names and kinds are told, never a value.
+func decodeProblems(err error) (problems []error) {
+	switch err := err.(type) { //nolint:errorlint // this is what walks the tree
+	case nil:
+		return nil
+	case interface{ Unwrap() []error }:
+		for _, part := range err.Unwrap() {
+			problems = append(problems, decodeProblems(part)...)
+		}
+		return problems
+	case *mapstructure.DecodeError:
+		var inner *mapstructure.DecodeError
+		if errors.As(err.Unwrap(), &inner) {
+			return decodeProblems(err.Unwrap())
+		}
+		return []error{fieldErrorf(splitName(err.Name()), "%s", wrongType(err.Unwrap()))}
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		return decodeProblems(inner)
+	}
+	return []error{err}
+}
+
+// splitName turns mapstructure's name of a field, queues[orders].routes[0].name,
+// into a path.
+func splitName(name string) (path []string) {
+	if rest, found := strings.CutPrefix(name, "queues["); found {
+		queue, rest, _ := strings.Cut(rest, "]")
+		path, name = []string{"queues", queue}, strings.TrimPrefix(rest, ".")
+	}
+	for part := range strings.SplitSeq(name, ".") {
+		field, index, indexed := strings.Cut(part, "[")
+		if field != "" {
+			path = append(path, field)
+		}
+		if indexed {
+			path = append(path, "["+index)
+		}
+	}
+	return path
+}
+
+func wrongType(err error) string {
+	var unconvertible *mapstructure.UnconvertibleTypeError
+	if errors.As(err, &unconvertible) {
+		return fmt.Sprintf("%s is needed, not %s", kindName(unconvertible.Expected.Type()), kindName(reflect.TypeOf(unconvertible.Value)))
+	}
+	return err.Error()
+}
+
+// kindName names a type for people who write YAML.
+func kindName(t reflect.Type) string {
+	if t == nil {
+		return "nothing"
+	}
+	switch t {
+	case reflect.TypeFor[Duration]():
+		return "a duration with its unit, as 90s, 12h or 8d,"
+	case reflect.TypeFor[Size]():
+		return "a size, as 64MiB,"
+	}
+	switch t = behind(t); t.Kind() {
+	case reflect.String:
+		return "a text (numbers, true and false stand in quotes to be one)"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "a section with fields"
+	default:
+		return "a value of type " + t.String()
+	}
+}
+
+// decodeValue converts what YAML and the environment have into a field's type.
+func decodeValue(from, to reflect.Value) (any, error) {
+	value := from.Interface()
+	target := behind(to.Type())
+	if at, ok := value.(time.Time); ok && target.Kind() == reflect.String {
+		return at.Format(time.RFC3339Nano), nil // YAML takes an unquoted time for one
+	}
+	fromEnv, isEnv := value.(envText)
+	text, isText := value.(string)
+	if isEnv {
+		text = string(fromEnv)
+	}
+	if reflect.PointerTo(target).Implements(textUnmarshaler) {
+		if number, ok := value.(int); ok && (number == 0 || target == reflect.TypeFor[Size]()) {
+			text, isText = strconv.Itoa(number), true
+		}
+		if !isText && !isEnv {
+			return value, nil
+		}
+		result := reflect.New(target)
+		if err := result.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
+			return nil, err
+		}
+		return result.Elem().Interface(), nil
+	}
+	if isEnv {
+		return parseEnv(text, target)
+	}
+	return value, nil
+}
+
+// parseEnv reads a variable's text as the field's type.
+func parseEnv(text string, target reflect.Type) (any, error) {
+	var value any = text
+	var err error
+	switch target.Kind() {
+	case reflect.Bool:
+		value, err = strconv.ParseBool(text)
+	case reflect.Int:
+		value, err = strconv.Atoi(text)
+	case reflect.Float64:
+		value, err = strconv.ParseFloat(text, 64)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is needed", kindName(target))
+	}
+	return value, nil
+}
