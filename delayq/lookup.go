@@ -38,7 +38,8 @@ const sourcesSQL = `
 select d.topic, d.partition, d."offset"
   from unnest($2::int[], $3::int[], $4::bigint[], $5::bigint[]) as u (topic, partition, first, last)
   join claimq.delayed d on d.queue = $1 and d.topic = u.topic and d.partition = u.partition
-                       and d."offset" between u.first and u.last`
+                       and d."offset" between u.first and u.last
+ where d.topic is not null`
 
 // Known queues the question which records of the ranges are in the delay queue
 // already: they move the position and nothing else. found is called for each when
@@ -65,7 +66,8 @@ func (s *Store) Known(b *pgx.Batch, queue int32, ranges []Range, found func(topi
 const claimsSQL = `
 select d.claim
   from unnest($1::uuid[]) as u (claim)
-  join claimq.delayed d on d.claim = u.claim`
+  join claimq.delayed d on d.claim = u.claim
+ where d.claim is not null`
 
 // WaitingClaims queues the question which of the claims have an item here: a
 // repeat of such an id is folded into it. found is called for each of them when

@@ -1,0 +1,66 @@
+package dlq
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/claimq/claimq/internal/pgschema"
+)
+
+// Bounds of the diagnostics that are kept with a letter, in bytes.
+const (
+	maxClass   = 200
+	maxMessage = 8 << 10
+	maxStack   = 16 << 10
+)
+
+// Config says where the dead letters live. The zero Config is ready to use.
+type Config struct {
+	// Schema is the name of claimq's schema, unquoted. Empty means "claimq".
+	Schema string
+}
+
+// Store keeps dead letters in Postgres. It has no state but its statements'
+// texts, and may be used by many goroutines.
+//
+// Methods that take a *pgx.Batch only queue statements: they run when the batch
+// is sent, in the caller's READ COMMITTED transaction, and what they report is
+// set or called then. Methods that take a Querier run at once. No method sets a
+// deadline of its own: pass a context that has one.
+type Store struct {
+	sql statements
+}
+
+// New returns a store. It does not talk to the database.
+func New(config Config) (*Store, error) {
+	return &Store{sql: render(pgschema.Schema(config.Schema))}, nil
+}
+
+// Querier is what reads are done with: a pool, a connection or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// statements are the texts of this package with the schema's name filled in.
+type statements struct {
+	again, put, hold       string
+	resolve, resolveClaims string
+	known, openClaims      string
+	count, byReason, list  string
+}
+
+func render(schema pgschema.Schema) statements {
+	return statements{
+		again: schema.SQL(againSQL), put: schema.SQL(putSQL), hold: schema.SQL(holdSQL),
+		resolve: schema.SQL(resolveSQL), resolveClaims: schema.SQL(resolveClaimsSQL),
+		known: schema.SQL(knownSQL), openClaims: schema.SQL(openClaimsSQL),
+		count: schema.SQL(countSQL), byReason: schema.SQL(byReasonSQL), list: schema.SQL(listSQL),
+	}
+}
+
+// protectPlans keeps the statements behind it, in this transaction, off
+// sequential scans. The table is empty most of the time, and a plan that is made
+// on an empty table and kept reads it whole when it has filled.
+const protectPlans = `select set_config('enable_seqscan', 'off', true)`
