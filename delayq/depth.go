@@ -14,7 +14,7 @@ import (
 // Scheduled count the heads of order keys, Blocked everything behind them, so the
 // five add up to what is stored.
 type Depth struct {
-	// Ready: due now, and nobody has it.
+	// Ready: due now, and nobody has it; after a lease that ended, too.
 	Ready int64
 	// Running: handed out under a lease, with what else of its key was handed out
 	// counted as Blocked.
@@ -36,8 +36,8 @@ type Depth struct {
 const depthsSQL = `
 select k.ready, k.running, k.waiting - s.future, t.total - k.ready - k.running - k.waiting, s.future, k.held,
        (select min(d.stored_at) from claimq.delayed d where d.queue = $1)
-  from (select count(*) filter (where lease_token is null and ready_at <= now()) as ready,
-               count(*) filter (where lease_token is not null) as running,
+  from (select count(*) filter (where ready_at <= now()) as ready,
+               count(*) filter (where lease_token is not null and ready_at > now()) as running,
                count(*) filter (where lease_token is null and ready_at > now() and ready_at < 'infinity') as waiting,
                count(*) filter (where ready_at = 'infinity') as held
           from claimq.delayed_keys where queue = $1) k,

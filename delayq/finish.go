@@ -1,7 +1,6 @@
 package delayq
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -247,7 +246,7 @@ func (a *verdictArrays) append(f Finished) {
 			a.gone.append(id, f.Run.Token)
 		case Retry:
 			a.retry.append(id, f.Run.Token)
-			a.afters = append(a.afters, interval(cmp.Or(max(v.After, 0), shortestDelay)))
+			a.afters = append(a.afters, interval(max(v.After, shortestDelay)))
 			a.classes = append(a.classes, text(v.Class, maxClass))
 			a.messages = append(a.messages, text(v.Message, maxMessage))
 		case Untouched:

@@ -7,7 +7,7 @@ type statements struct {
 	put, keepKeys                                            string
 	assertLeases, finish, retry, giveBack, interrupt, settle string
 	lockReady, joinScheduled, handOut, dropIdle              string
-	renew, depths, nextDue, waiting, sources, claims         string
+	renew, depths, nextDue                                   string
 }
 
 func render(schema pgschema.Schema) statements {
@@ -18,7 +18,6 @@ func render(schema pgschema.Schema) statements {
 		lockReady: schema.SQL(lockReadySQL), joinScheduled: schema.SQL(joinScheduledSQL),
 		handOut: schema.SQL(handOutSQL), dropIdle: schema.SQL(dropIdleSQL),
 		renew: schema.SQL(renewSQL), depths: schema.SQL(depthsSQL), nextDue: schema.SQL(nextDueSQL),
-		waiting: schema.SQL(waitingSQL), sources: schema.SQL(sourcesSQL), claims: schema.SQL(claimsSQL),
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 // againSQL is a letter's next death: it goes from replaying back to dead, with a
 // higher round. The letter is found by its source, or by its id when it has none.
 //
-// Invariant: one round is written once. A batch that is run again after an unknown
-// COMMIT finds the state dead, or the round not higher, and changes nothing.
+// Invariant: no round is skipped over or written twice. A batch that is run again after an unknown
+// COMMIT finds the state dead and changes nothing.
 const againSQL = `
 update claimq.dead_letters l
-   set state = 'dead', round = u.round, reason = u.reason, error_class = u.class, error_message = u.message, stack = u.stack,
+   set state = 'dead', round = greatest(u.round, l.round + 1), reason = u.reason, error_class = u.class, error_message = u.message, stack = u.stack,
        cause = u.cause, cause_version = u.cause_version,
        starts = u.starts, attempts = u.attempts, crashes = u.crashes, interrupted = u.interrupted, interrupted_why = u.why,
        holds_key = u.holds_key, died_at = clock_timestamp(), replay_count = greatest(l.replay_count, u.replay_count)
@@ -31,8 +31,8 @@ update claimq.dead_letters l
  where l.id = coalesce((select s.id from claimq.dead_letters s
                          where s.queue = u.queue and s.topic = u.topic and s.partition = u.partition and s."offset" = u."offset"
                            and s.topic is not null), u.id)
-   and l.state = 'replaying' and l.round < u.round
-returning u.id, l.order_pos, l.died_at`
+   and l.state = 'replaying'
+returning u.id, l.order_pos, l.died_at, l.round`
 
 // putSQL is a letter's first death, in the order given.
 //
@@ -65,7 +65,7 @@ select s.id, s.queue, s.topic, s.partition, s."offset", s.round, s.reason, s.cla
                       group by h.n) h on h.n = u.n
          order by u.n) s
     on conflict do nothing
-returning id, order_pos, died_at`
+returning id, order_pos, died_at, round`
 
 // holdSQL gives the order keys of letters that hold them a row that is never
 // ready, behind the letters' own statements.
@@ -96,7 +96,7 @@ func (s *Store) Put(b *pgx.Batch, letters []*Letter) {
 	collect := func(rows pgx.Rows) error {
 		var id uuid.UUID
 		var at placed
-		_, err := pgx.ForEachRow(rows, []any{&id, &at.pos, &at.died}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &at.pos, &at.died, &at.round}, func() error {
 			written[id] = at
 			return nil
 		})
@@ -115,7 +115,7 @@ func (s *Store) Put(b *pgx.Batch, letters []*Letter) {
 			at, ok := written[letter.ID]
 			delete(written, letter.ID) // a second letter with this id is the first one's repeat
 			if letter.Known = !ok; ok {
-				letter.OrderPos, letter.DiedAt = at.pos, at.died
+				letter.OrderPos, letter.DiedAt, letter.Round = at.pos, at.died, at.round
 			}
 		}
 		return nil
@@ -151,8 +151,9 @@ func (l *Letter) orderKey() uuid.UUID {
 
 // placed is what the database chose for a letter.
 type placed struct {
-	pos  int64
-	died time.Time
+	pos   int64
+	died  time.Time
+	round int
 }
 
 // putArrays is the letters' columns side by side.

@@ -45,18 +45,16 @@ type Querier interface {
 
 // statements are the texts of this package with the schema's name filled in.
 type statements struct {
-	again, put, hold       string
-	resolve, resolveClaims string
-	known, openClaims      string
-	count, byReason, list  string
+	again, put, hold      string
+	resolve               string
+	count, byReason, list string
 }
 
 func render(schema pgschema.Schema) statements {
 	return statements{
 		again: schema.SQL(againSQL), put: schema.SQL(putSQL), hold: schema.SQL(holdSQL),
-		resolve: schema.SQL(resolveSQL), resolveClaims: schema.SQL(resolveClaimsSQL),
-		known: schema.SQL(knownSQL), openClaims: schema.SQL(openClaimsSQL),
-		count: schema.SQL(countSQL), byReason: schema.SQL(byReasonSQL), list: schema.SQL(listSQL),
+		resolve: schema.SQL(resolveSQL),
+		count:   schema.SQL(countSQL), byReason: schema.SQL(byReasonSQL), list: schema.SQL(listSQL),
 	}
 }
 

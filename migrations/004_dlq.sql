@@ -112,7 +112,8 @@ end $$;
 
 -- Moves the scheduled items among the given keys that are due to the end of the
 -- order key that they join, and keeps that key's row. An item that joins nothing
--- stays where it is.
+-- stays where it is. Such an item is alone under its own id, so it is found by that:
+-- a key that thousands wait behind costs nothing here.
 create function {{.schema}}.join_scheduled(for_queue int, of_keys uuid[])
     returns void language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
 declare
@@ -121,7 +122,7 @@ begin
     with due as (
         update {{.schema}}.delayed d
            set kind = 'blocked', order_key = d.joins, joins = null, order_pos = nextval('{{.schema}}.order_positions')
-         where d.queue = for_queue and d.order_key = any (of_keys) and d.joins is not null and d.due_at <= now()
+         where d.id = any (of_keys) and d.queue = for_queue and d.joins is not null and d.due_at <= now()
         returning d.order_key)
     select array_agg(order_key) into joined from due;
     if joined is not null then
