@@ -64,8 +64,11 @@ type sourceParser struct {
 func (p *sourceParser) source(depth int) (Source, error) {
 	rest := p.text[p.pos:]
 	kind := rest
-	if end := strings.IndexAny(rest, ":(),"); end >= 0 {
+	if end := strings.IndexAny(rest, ":(), "); end >= 0 {
 		kind = rest[:end]
+	}
+	if kind == "" && rest != "" {
+		return nil, fmt.Errorf("a kind is missing at byte %d; the kinds are %s", p.pos, strings.Join(sourceKinds, ", "))
 	}
 	p.pos += len(kind)
 	switch kind {
@@ -176,7 +179,7 @@ func (p *sourceParser) argument(depth int) (string, error) {
 			return "", fmt.Errorf("within a join, a text that holds %q must be quoted", rest[end])
 		}
 		if end >= 0 {
-			argument = rest[:end]
+			argument = strings.TrimRight(rest[:end], " ")
 		}
 	}
 	if strings.TrimSpace(argument) != argument {
