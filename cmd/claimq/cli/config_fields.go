@@ -102,7 +102,7 @@ func decodeProblems(err error) (problems []error) {
 		if errors.As(err.Unwrap(), &inner) {
 			return decodeProblems(err.Unwrap())
 		}
-		return []error{fieldErrorf(splitName(err.Name()), "%s", wrongType(err.Unwrap()))}
+		return []error{fieldErrorf(splitName(err.Name()), "%v", err.Unwrap())}
 	}
 	if inner := errors.Unwrap(err); inner != nil {
 		return decodeProblems(inner)
@@ -127,14 +127,6 @@ func splitName(name string) (path []string) {
 		}
 	}
 	return path
-}
-
-func wrongType(err error) string {
-	var unconvertible *mapstructure.UnconvertibleTypeError
-	if errors.As(err, &unconvertible) {
-		return fmt.Sprintf("%s is needed, not %s", kindName(unconvertible.Expected.Type()), kindName(reflect.TypeOf(unconvertible.Value)))
-	}
-	return err.Error()
 }
 
 // kindName names a type for people who write YAML.
@@ -166,39 +158,54 @@ func kindName(t reflect.Type) string {
 	}
 }
 
-// decodeValue converts what YAML and the environment have into a field's type.
+// decodeValue converts what YAML and the environment have into a field's type. It
+// refuses every value of another kind, so that the library that calls it meets
+// none, whose errors could quote them.
 func decodeValue(from, to reflect.Value) (any, error) {
 	value := from.Interface()
 	target := behind(to.Type())
 	if at, ok := value.(time.Time); ok && target.Kind() == reflect.String {
 		return at.Format(time.RFC3339Nano), nil // YAML takes an unquoted time for one
 	}
-	fromEnv, isEnv := value.(envText)
+	variable, isVariable := value.(envText)
 	text, isText := value.(string)
-	if isEnv {
-		text = string(fromEnv)
+	if isVariable {
+		text, isText = string(variable), true
 	}
-	if reflect.PointerTo(target).Implements(textUnmarshaler) {
-		if number, ok := value.(int); ok && (number == 0 || target == reflect.TypeFor[Size]()) {
-			text, isText = strconv.Itoa(number), true
-		}
-		if !isText && !isEnv {
-			return value, nil
-		}
+	if number, ok := value.(int); ok && (number == 0 && target == reflect.TypeFor[Duration]() || target == reflect.TypeFor[Size]()) {
+		text, isText = strconv.Itoa(number), true
+	}
+	switch {
+	case isText && reflect.PointerTo(target).Implements(textUnmarshaler):
 		result := reflect.New(target)
 		if err := result.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
 			return nil, err
 		}
 		return result.Elem().Interface(), nil
-	}
-	if isEnv {
-		return parseEnv(text, target)
+	case isVariable:
+		return parseVariable(text, target)
+	case !fits(from, target):
+		return nil, fmt.Errorf("%s is needed, not %s", kindName(target), kindName(from.Type()))
 	}
 	return value, nil
 }
 
-// parseEnv reads a variable's text as the field's type.
-func parseEnv(text string, target reflect.Type) (any, error) {
+// fits reports whether a value of the file is of the kind that a field takes.
+func fits(value reflect.Value, target reflect.Type) bool {
+	switch kind := value.Kind(); target.Kind() {
+	case reflect.Struct, reflect.Map:
+		return kind == reflect.Map || value.Type() == target
+	case reflect.Float64:
+		return kind == reflect.Float64 || kind == reflect.Int
+	case reflect.Int, reflect.Int64:
+		return kind == reflect.Int && target != reflect.TypeFor[Duration]()
+	default:
+		return kind == target.Kind()
+	}
+}
+
+// parseVariable reads a variable's text as the field's type.
+func parseVariable(text string, target reflect.Type) (any, error) {
 	var value any = text
 	var err error
 	switch target.Kind() {

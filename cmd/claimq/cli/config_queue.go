@@ -128,8 +128,9 @@ type RetryConfig struct {
 	DelayFactor float64 `koanf:"delay_factor"`
 	// The longest wait. Default: 1h.
 	MaxDelay Duration `koanf:"max_delay"`
-	// How much a wait is lengthened at random, as a part of it: 0.2 is up to a fifth.
-	Jitter float64 `koanf:"jitter"`
+	// How much a wait is lengthened at random, as a part of it from 0 to 1: 0.2 is up to
+	// a fifth. It never shortens. Default: 0.1.
+	Jitter *float64 `koanf:"jitter"`
 	// How long after its first failure a message is tried at all. Default: no limit but
 	// max_attempts.
 	Deadline Duration `koanf:"deadline"`
