@@ -86,6 +86,9 @@ func (c Config) settings(port int, socketDir, binDir string, certificate certifi
 		"wal_level":               "replica",
 		"max_wal_senders":         "10",
 		"hot_standby":             "on",
+		// A standby tells and retries soon, so that tests need not wait for it.
+		"wal_receiver_status_interval": "1s",
+		"wal_retrieve_retry_interval":  "200ms",
 		// Dynamic shared memory lives in the data directory: a server that is
 		// killed then leaves nothing in /dev/shm.
 		"dynamic_shared_memory_type": "mmap",

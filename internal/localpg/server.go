@@ -30,6 +30,7 @@ type Server struct {
 	// CAFile is the certificate authority to trust; empty without Config.TLS.
 	CAFile string
 
+	source    string // a standby's connection to its primary
 	config    Config
 	account   *localproc.Account
 	guard     *localproc.Guard

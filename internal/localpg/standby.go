@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,14 +26,15 @@ func StartStandby(ctx context.Context, primary *Server, config Config) (*Server,
 	if _, err := os.Stat(filepath.Join(config.BinDir, "pg_basebackup")); err != nil {
 		return nil, fmt.Errorf("a standby needs pg_basebackup in %s: %w; install Postgres %d or newer (Debian, Ubuntu: apt-get install postgresql), or name the directory of its binaries in %s", config.BinDir, err, MinimumMajor, BinDirVariable)
 	}
+	source := primary.DSN("postgres") + "&application_name=claimq_standby"
 	standby, err := start(ctx, config, func(ctx context.Context, s *Server) error {
 		return s.run(ctx, "pg_basebackup", nil,
-			"-D", s.DataDir(), "-d", primary.DSN("postgres")+"&application_name=claimq_standby",
-			"-X", "stream", "-c", "fast", "-R", "--no-sync")
+			"-D", s.DataDir(), "-d", source, "-X", "stream", "-c", "fast", "-R", "--no-sync")
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start standby: %w", err)
 	}
+	standby.source = source
 	return standby, nil
 }
 
@@ -82,7 +84,9 @@ func (s *Server) Disconnect(ctx context.Context) error {
 // Reconnect undoes [Server.Disconnect], if the primary still has the log that
 // is missing.
 func (s *Server) Reconnect(ctx context.Context) error {
-	if err := s.reconfigure(ctx, `alter system reset primary_conninfo`); err != nil {
+	// ALTER SYSTEM takes no parameters.
+	literal := "'" + strings.ReplaceAll(s.source, "'", "''") + "'"
+	if err := s.reconfigure(ctx, `alter system set primary_conninfo = `+literal); err != nil {
 		return fmt.Errorf("reconnect standby: %w", err)
 	}
 	return nil
@@ -137,7 +141,12 @@ func (s *Server) queryRow(ctx context.Context, query string, into any) error {
 	return conn.QueryRow(ctx, query).Scan(into)
 }
 
+// awaitTimeout bounds what a standby is waited for when ctx has no deadline.
+const awaitTimeout = 30 * time.Second
+
 func (s *Server) await(ctx context.Context, what string, reached func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
+	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -34,6 +34,8 @@ if [ "$pid" -gt 1 ]; then
 	kill -CONT "$pid" 2>/dev/null
 	tries=0
 	while kill -0 "$pid" 2>/dev/null && [ "$tries" -lt 80 ]; do
+		# A zombie that a container's init does not reap has ended.
+		case $(cat "/proc/$pid/stat" 2>/dev/null) in *") Z "*) break ;; esac
 		sleep 0.1
 		tries=$((tries + 1))
 	done
