@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +78,7 @@ type everything struct {
 
 func readEverything(t *testing.T, db *pgtest.DB) []everything {
 	t.Helper()
-	rows, err := db.Pool.Query(t.Context(), `select value::text, raw, "text", id, claim, key, key_text, coalesce(headers, '{}')::text, at, topic, partition, "offset", tenant, operation from `+
+	rows, err := db.Pool.Query(t.Context(), `select value::text, raw, "text", id, claim, key, key_text, headers::text, at, topic, partition, "offset", tenant, operation from `+
 		db.Schema+`.everything order by "offset"`)
 	if err != nil {
 		t.Fatal(err)
@@ -213,10 +212,12 @@ func TestSQLRawKeepsEveryByte(t *testing.T) {
 			t.Fatalf("the handler: %v", err)
 		}
 	}
-	for _, row := range readEverything(t, db) {
-		if !bytes.Equal(row.Raw, all) || !bytes.Equal(row.Key, all) {
-			t.Errorf("row %s holds %d and %d bytes that differ from the record's", row.ID, len(row.Raw), len(row.Key))
-		}
+	var same int
+	if err := db.Pool.QueryRow(t.Context(), `select count(*) from `+db.Schema+`.everything where raw = $1 and key = $1`, all).Scan(&same); err != nil {
+		t.Fatal(err)
+	}
+	if same != 2 {
+		t.Errorf("%d rows of 2 hold the record's bytes", same)
 	}
 }
 
