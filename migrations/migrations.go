@@ -88,8 +88,8 @@ func Up(ctx context.Context, conn *pgx.Conn, o Options) error {
 	if len(status.Pending) == 0 {
 		return nil
 	}
-	if _, err := conn.Exec(ctx, "create schema if not exists "+quote(status.Schema)); err != nil && !isDuplicateSchema(err) {
-		return fmt.Errorf("create schema %q: %w", status.Schema, err)
+	if err := createSchema(ctx, conn, status.Schema); err != nil {
+		return err
 	}
 	migrator, err := migrate.NewMigrator(ctx, conn, quote(status.Schema)+".schema_version")
 	if err != nil {
@@ -108,6 +108,23 @@ func Up(ctx context.Context, conn *pgx.Conn, o Options) error {
 			return fmt.Errorf("schema %q: migration %s: %w", status.Schema, failed.MigrationName, failed.PgError)
 		}
 		return fmt.Errorf("schema %q: %w", status.Schema, err)
+	}
+	return nil
+}
+
+// createSchema makes the schema unless it is there. It looks first: CREATE SCHEMA
+// IF NOT EXISTS asks for the right to create schemas before it looks, and the
+// owner role, whose schema the script of the roles has made, has no such right.
+func createSchema(ctx context.Context, conn *pgx.Conn, schema string) error {
+	var exists bool
+	if err := conn.QueryRow(ctx, "select to_regnamespace($1) is not null", quote(schema)).Scan(&exists); err != nil {
+		return fmt.Errorf("look for schema %q: %w", schema, err)
+	}
+	if exists {
+		return nil
+	}
+	if _, err := conn.Exec(ctx, "create schema if not exists "+quote(schema)); err != nil && !isDuplicateSchema(err) {
+		return fmt.Errorf("create schema %q: %w", schema, err)
 	}
 	return nil
 }
@@ -171,8 +188,8 @@ func (o Options) schema() string {
 }
 
 func render(schema string) ([]Migration, error) {
-	if !schemaName.MatchString(schema) {
-		return nil, fmt.Errorf("schema %q: the name must be lower-case letters, digits and underscores, not start with a digit, and have at most 50 characters", schema)
+	if err := checkSchema(schema); err != nil {
+		return nil, err
 	}
 	names, err := fs.Glob(files, "[0-9]*.sql")
 	if err != nil {
@@ -197,6 +214,13 @@ func render(schema string) ([]Migration, error) {
 // schemaName is narrow on purpose: the name also stands inside string literals of
 // the functions' bodies, and operators type it into psql.
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,49}$`)
+
+func checkSchema(schema string) error {
+	if !schemaName.MatchString(schema) {
+		return fmt.Errorf("schema %q: the name must be lower-case letters, digits and underscores, not start with a digit, and have at most 50 characters", schema)
+	}
+	return nil
+}
 
 // fill puts the schema's name into a text: {{.schema}} quoted as an identifier,
 // {{.schema_text}} for the inside of a string literal.
