@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/tidwall/gjson"
@@ -30,13 +31,17 @@ func Envelope() Source { return envelopeSource{} }
 type envelopeSource struct{}
 
 func (s envelopeSource) Find(r *kgo.Record) (string, bool, error) {
+	return s.findChecked(r, &jsonCheck{})
+}
+
+func (s envelopeSource) findChecked(r *kgo.Record, check *jsonCheck) (string, bool, error) {
 	if r.Value == nil {
 		return "", false, nil
 	}
-	if err := checkJSON(r.Value); err != nil {
+	if err := check.of(r.Value); err != nil {
 		return "", false, undecodable(s, r, err)
 	}
-	if !gjson.ParseBytes(r.Value).IsObject() {
+	if bytes.TrimLeft(r.Value, " \t\r\n")[0] != '{' {
 		return "", false, undecodable(s, r, errors.New("the value is not a JSON object"))
 	}
 	result := gjson.GetBytes(r.Value, "idempotency_key")

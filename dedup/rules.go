@@ -120,14 +120,15 @@ func chainText(sources []Source) string {
 // Identify is safe for concurrent use and keeps nothing of the record; the rules must be valid.
 func (r Rules) Identify(queue string, rec *kgo.Record, topicID [16]byte) (Identity, error) {
 	identity := Identity{Queue: queue}
+	var check jsonCheck
 	var err error
-	if identity.Tenant, err = findScope("tenant", r.Tenant, rec); err != nil {
+	if identity.Tenant, err = findScope("tenant", r.Tenant, rec, &check); err != nil {
 		return Identity{}, err
 	}
-	if identity.Operation, err = findScope("operation", r.Operation, rec); err != nil {
+	if identity.Operation, err = findScope("operation", r.Operation, rec, &check); err != nil {
 		return Identity{}, err
 	}
-	if identity.ID, err = r.findID(rec); err != nil {
+	if identity.ID, err = r.findID(rec, &check); err != nil {
 		return Identity{}, err
 	}
 	if identity.ID == "" {
@@ -142,9 +143,9 @@ func (r Rules) Identify(queue string, rec *kgo.Record, topicID [16]byte) (Identi
 }
 
 // findID returns the first text of the chain that is not empty, or an empty one.
-func (r Rules) findID(rec *kgo.Record) (string, error) {
+func (r Rules) findID(rec *kgo.Record, check *jsonCheck) (string, error) {
 	for _, source := range r.ID {
-		value, found, err := source.Find(rec)
+		value, found, err := findIn(source, rec, check)
 		if err != nil {
 			return "", asUndecodable("id", source, rec, err)
 		}
@@ -157,9 +158,9 @@ func (r Rules) findID(rec *kgo.Record) (string, error) {
 
 // findScope returns the first text of a chain, or nil. A text that a Postgres text column cannot hold is undecodable: it could not be stored with the claim,
 // and two that were made storable could become one.
-func findScope(rule string, sources []Source, rec *kgo.Record) (*string, error) {
+func findScope(rule string, sources []Source, rec *kgo.Record, check *jsonCheck) (*string, error) {
 	for _, source := range sources {
-		value, found, err := source.Find(rec)
+		value, found, err := findIn(source, rec, check)
 		if err == nil && found && (!utf8.ValidString(value) || strings.IndexByte(value, 0) >= 0) {
 			err = undecodable(source, rec, fmt.Errorf("the %s is not UTF-8, or holds a NUL", rule))
 		}

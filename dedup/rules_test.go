@@ -12,8 +12,6 @@ import (
 
 var ordersTopicID = [16]byte{1, 2, 3, 15: 9}
 
-func text(s string) *string { return &s }
-
 func identify(t *testing.T, rules Rules, record *kgo.Record) Identity {
 	t.Helper()
 	if err := rules.Validate(); err != nil {
@@ -45,9 +43,9 @@ func TestIdentify(t *testing.T) {
 		{"last of the chain, not UTF-8", chain, keyed, Identity{ID: "\xff"}},
 		{"white space is an id", chain, idRecord([]byte(`{"id":"j"}`), "id", " "), Identity{ID: " "}},
 		{"case counts", chain, idRecord([]byte(`{}`), "id", "K"), Identity{ID: "K"}},
-		{"no tenant, operation by topic", scoped, idRecord([]byte(`{}`), "id", "k"), Identity{ID: "k", Operation: text("orders")}},
-		{"an empty tenant is a tenant", scoped, idRecord([]byte(`{"tenant":"j"}`), "id", "k", "tenant", ""), Identity{ID: "k", Tenant: text(""), Operation: text("orders")}},
-		{"second tenant source", scoped, idRecord([]byte(`{"tenant":"j"}`), "id", "k", "op", "pay"), Identity{ID: "k", Tenant: text("j"), Operation: text("pay")}},
+		{"no tenant, operation by topic", scoped, idRecord([]byte(`{}`), "id", "k"), Identity{ID: "k", Operation: new("orders")}},
+		{"an empty tenant is a tenant", scoped, idRecord([]byte(`{"tenant":"j"}`), "id", "k", "tenant", ""), Identity{ID: "k", Tenant: new(""), Operation: new("orders")}},
+		{"second tenant source", scoped, idRecord([]byte(`{"tenant":"j"}`), "id", "k", "op", "pay"), Identity{ID: "k", Tenant: new("j"), Operation: new("pay")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -261,6 +259,26 @@ func TestRulesOfOneTextIdentifyAlike(t *testing.T) {
 	}
 }
 
+// The value is checked once for all sources of a rule; what the second finds must not depend on what the first was.
+func TestSeveralSourcesOfOneValueFindWhatEachFindsAlone(t *testing.T) {
+	t.Parallel()
+	sources := []Source{JSON("a"), JSON("b"), Envelope(), Header("h")}
+	for _, value := range []string{`{"a":"1","b":2,"idempotency_key":"k"}`, `{"b":2}`, `{"a":{}}`, `[]`, `{`, ``, nested(maxDepth + 1)} {
+		for _, first := range sources {
+			for _, second := range sources {
+				record := idRecord([]byte(value), "h", "x")
+				var check jsonCheck
+				_, _, _ = findIn(first, record, &check)
+				got, gotFound, gotErr := findIn(second, record, &check)
+				want, wantFound, wantErr := second.Find(record)
+				if got != want || gotFound != wantFound || (gotErr == nil) != (wantErr == nil) || gotErr != nil && gotErr.Error() != wantErr.Error() {
+					t.Errorf("%.40s: %s after %s finds %q (%v, %v), alone %q (%v, %v)", value, second, first, got, gotFound, gotErr, want, wantFound, wantErr)
+				}
+			}
+		}
+	}
+}
+
 func TestMissingPolicyReadsAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []MissingPolicy{MissingReject, MissingOffset} {
@@ -279,7 +297,7 @@ func TestCommandEnvelope(t *testing.T) {
 	command := func(value string) Identity { return identify(t, rules, jsonRecord(value)) }
 	first := command(`{"idempotency_key":"k","tool":"refund","args":{"id":1,"sum":10},"session_id":"s","step_index":3,"tenant":"a","created_at":"2025-01-01T00:00:00Z"}`)
 	if diff := cmp.Diff(Identity{
-		Queue: "orders", ID: "k", Tenant: text("a"), Operation: text("refund"), Fingerprint: first.Fingerprint, FingerprintVersion: Fields("args").Version(),
+		Queue: "orders", ID: "k", Tenant: new("a"), Operation: new("refund"), Fingerprint: first.Fingerprint, FingerprintVersion: Fields("args").Version(),
 	}, first); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)
 	}

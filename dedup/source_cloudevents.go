@@ -22,8 +22,8 @@ func CloudEvents() Source { return cloudEventsSource{} }
 type cloudEventsSource struct{}
 
 var (
-	cloudEventID     = &jsonSource{path: "id"}
-	cloudEventSource = &jsonSource{path: "source"}
+	cloudEventID     = &jsonSource{path: "$.id", steps: []string{"id"}}
+	cloudEventSource = &jsonSource{path: "$.source", steps: []string{"source"}}
 )
 
 func (s cloudEventsSource) Find(r *kgo.Record) (string, bool, error) {

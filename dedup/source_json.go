@@ -29,21 +29,30 @@ var (
 // or an array, or to a string with half a surrogate pair, which has no bytes of its own. Of repeated members of one name the first counts.
 func JSON(path string) Source {
 	if path == "$" {
-		return &jsonSource{path: "@this", whole: true}
+		return &jsonSource{path: "$", steps: []string{"@this"}}
 	}
-	return &jsonSource{path: strings.TrimPrefix(path, "$.")}
+	path = strings.TrimPrefix(path, "$.")
+	return &jsonSource{path: "$." + path, steps: strings.Split(path, fromString)}
 }
 
+// fromString is where a path goes on within a string that is JSON itself. It is not left to gjson, which does not ask how deep that JSON is nested.
+const fromString = "|@fromstr|"
+
 type jsonSource struct {
-	path  string // as gjson takes it
-	whole bool   // the path was $, the value itself
+	path  string   // as it is shown
+	steps []string // as gjson takes them; what all but the last lead to is a string of JSON
 }
 
 func (s *jsonSource) Find(r *kgo.Record) (string, bool, error) {
+	return s.findChecked(r, &jsonCheck{})
+}
+
+// findChecked is Find for a record whose value may have been checked before.
+func (s *jsonSource) findChecked(r *kgo.Record, check *jsonCheck) (string, bool, error) {
 	if r.Value == nil {
 		return "", false, nil
 	}
-	if err := checkJSON(r.Value); err != nil {
+	if err := check.of(r.Value); err != nil {
 		return "", false, undecodable(s, r, err)
 	}
 	return s.findValid(r)
@@ -51,7 +60,19 @@ func (s *jsonSource) Find(r *kgo.Record) (string, bool, error) {
 
 // findValid is Find for a record whose value is known to be valid JSON.
 func (s *jsonSource) findValid(r *kgo.Record) (string, bool, error) {
-	result := gjson.GetBytes(r.Value, s.path)
+	result := gjson.GetBytes(r.Value, s.steps[0])
+	for _, step := range s.steps[1:] {
+		if result.Type == gjson.Null {
+			return "", false, nil
+		}
+		if result.Type != gjson.String {
+			return "", false, undecodable(s, r, errors.New("@fromstr needs a string, and the path before it leads to something else"))
+		}
+		if err := checkJSON([]byte(result.Str)); err != nil {
+			return "", false, undecodable(s, r, fmt.Errorf("@fromstr: %w", err))
+		}
+		result = gjson.Get(result.Str, step)
+	}
 	switch result.Type {
 	case gjson.Null:
 		return "", false, nil
@@ -75,26 +96,34 @@ func (s *jsonSource) findValid(r *kgo.Record) (string, bool, error) {
 	}
 }
 
-func (s *jsonSource) String() string {
-	if s.whole {
-		return kindJSON + ":$"
-	}
-	return kindJSON + ":" + ruleArgument("$."+s.path)
-}
+func (s *jsonSource) String() string { return kindJSON + ":" + ruleArgument(s.path) }
 
 func (*jsonSource) constant() bool { return false }
 
-// check refuses what gjson would take without a word and answer with nothing, or with something that is not in the record.
 func (s *jsonSource) check() error {
+	for _, step := range s.steps {
+		if err := checkJSONPath(step); err != nil {
+			return fmt.Errorf("json: path %s: %w", s.path, err)
+		}
+	}
+	return nil
+}
+
+// checkJSONPath refuses what gjson would take without a word and answer with nothing, or with something that is not in the record.
+func checkJSONPath(path string) error {
 	switch {
-	case s.path == "":
-		return errors.New("json: the path is empty; write $ for the whole value")
-	case strings.HasPrefix(s.path, "!"):
-		return errors.New("json: the path begins with !, which is a constant in gjson; write const: for a constant, \\! for a name")
+	case path == "":
+		return errors.New("it is empty, or a part of it is; write $ for the whole value")
+	case strings.HasPrefix(path, "!"):
+		return errors.New("it begins with !, which is a constant in gjson; write const: for a constant, \\! for a name")
+	case strings.Contains(path, "@fromstr"):
+		return errors.New("@fromstr is possible between two bars only, as in body|@fromstr|id")
+	case strings.HasSuffix(path, "#") && !strings.HasSuffix(path, `\#`):
+		return errors.New("it ends with #, which counts elements, or takes them all; lines.0 or lines.#(a==1) takes one")
 	}
 	depth, quoted, last := 0, false, byte('.')
-	for i := 0; i < len(s.path); i++ {
-		c := s.path[i]
+	for i := 0; i < len(path); i++ {
+		c := path[i]
 		switch {
 		case c == '\\':
 			i++
@@ -107,16 +136,43 @@ func (s *jsonSource) check() error {
 			depth--
 		case depth > 0:
 		case c == '[' || c == '{':
-			return fmt.Errorf("json: %q at byte %d: brackets are not part of a path; write lines.0 for lines[0], and \\%c for a name that holds one", c, i, c)
-		case c == '.' && (last == '.' || i == len(s.path)-1):
-			return fmt.Errorf("json: a name is missing at byte %d of the path", i)
+			return fmt.Errorf("%q at byte %d: brackets are not part of a path; write lines.0 for lines[0], and \\%c for a name that holds one", c, i, c)
+		case c == '.' && (last == '.' || i == len(path)-1):
+			return fmt.Errorf("a name is missing at byte %d", i)
 		}
 		last = c
 	}
 	if depth != 0 || quoted {
-		return errors.New("json: a parenthesis or a quote in the path is not closed")
+		return errors.New("a parenthesis or a quote is not closed")
 	}
 	return nil
+}
+
+// A jsonCheck is what is known of one record's value, so that rules with several JSON sources check it once: that is most of their cost.
+type jsonCheck struct {
+	done bool
+	err  error
+}
+
+// of returns checkJSON of the value, which is the same in every call.
+func (c *jsonCheck) of(value []byte) error {
+	if !c.done {
+		c.done, c.err = true, checkJSON(value)
+	}
+	return c.err
+}
+
+// findIn is source.Find with what is known of the record's value. The sources that profit are named by their types: through an interface the check would
+// be one allocation for each record.
+func findIn(source Source, r *kgo.Record, check *jsonCheck) (string, bool, error) {
+	switch s := source.(type) {
+	case *jsonSource:
+		return s.findChecked(r, check)
+	case envelopeSource:
+		return s.findChecked(r, check)
+	default:
+		return source.Find(r)
+	}
 }
 
 // checkJSON returns errNotJSON or errTooDeep for a value that gjson must not be asked about: it trusts what it reads, and calls itself for each level.

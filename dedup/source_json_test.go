@@ -47,6 +47,14 @@ func TestJSONSource(t *testing.T) {
 		{name: "query", source: JSON(`lines.#(kind=="main").id`), record: jsonRecord(`{"lines":[{"id":"a"},{"id":"b","kind":"main"}]}`), want: "b"},
 		{name: "dot in a name", source: JSON(`a\.b`), record: jsonRecord(`{"a.b":"k","a":{"b":"z"}}`), want: "k"},
 		{name: "JSON within a string", source: JSON(`body|@fromstr|id`), record: jsonRecord(`{"body":"{\"id\":\"k\"}"}`), want: "k"},
+		{name: "JSON within a string, twice", source: JSON(`a|@fromstr|b|@fromstr|c`), record: jsonRecord(`{"a":"{\"b\":\"{\\\"c\\\":7}\"}"}`), want: "7"},
+		{name: "no JSON within the string", source: JSON(`body|@fromstr|id`), record: jsonRecord(`{"body":"id=1"}`), undecodable: "@fromstr: the value is not valid JSON"},
+		{name: "no string to read JSON from", source: JSON(`body|@fromstr|id`), record: jsonRecord(`{"body":{"id":1}}`), undecodable: "@fromstr needs a string"},
+		{name: "nothing to read JSON from", source: JSON(`body|@fromstr|id`), record: jsonRecord(`{"body":null}`), missing: true},
+		{
+			name: "deep nesting hidden in a string", source: JSON(`body|@fromstr|id`),
+			record: jsonRecord(`{"body":"` + strings.Repeat(`\u005b`, maxDepth+1) + `"}`), undecodable: "@fromstr: the value is nested more than 1000",
+		},
 		{name: "whole value", source: JSON("$"), record: jsonRecord(` "k" `), want: "k"},
 		{name: "all elements", source: JSON("lines.#.id"), record: jsonRecord(`{"lines":[{"id":"a"}]}`), undecodable: "an array"},
 		{name: "nested as deep as is allowed", source: JSON("id"), record: jsonRecord(`{"id":"k","x":` + nested(maxDepth-1) + `}`), want: "k"},
@@ -87,6 +95,10 @@ func TestJSONPathsThatCannotWorkAreRefused(t *testing.T) {
 		"a.":            "a name is missing",
 		".a":            "a name is missing",
 		"!\"x\"":        "constant",
+		"lines.#":       "counts elements",
+		"a|@fromstr":    "between two bars",
+		"a.@fromstr.b":  "between two bars",
+		"a|@fromstr|":   "a part of it is",
 		`a.#(b=="c`:     "not closed",
 		`a.#(b=="c).id`: "not closed",
 	} {
@@ -95,7 +107,7 @@ func TestJSONPathsThatCannotWorkAreRefused(t *testing.T) {
 			t.Errorf("path %q: error %v, want one of Rules.ID[0] that says %q", path, err, want)
 		}
 	}
-	for _, path := range []string{"id", "$", "$.a", `a\[0\]`, `a.#(b[0]=="(").id`, `a.#(b==")").id`, "a.0.b", "@timestamp"} {
+	for _, path := range []string{"id", "$", "$.a", `a\[0\]`, `a.#(b[0]=="(").id`, `a.#(b==")").id`, "a.0.b", "@timestamp", `a\#`, "a|@fromstr|b"} {
 		if err := (Rules{ID: []Source{JSON(path)}}).Validate(); err != nil {
 			t.Errorf("path %q: %v", path, err)
 		}
