@@ -222,10 +222,8 @@ create function {{.schema}}.relay_start(of_slices smallint, of_slice smallint, h
              limit 1), '3:3:'::pg_snapshot);
     end;
 
--- Opens a window, or goes on with one: returns the row in force, with a fresh
--- snapshot as until when no window is half done. The rows of the window are read
--- in a later statement of the same transaction, so that all that this snapshot
--- sees is visible there. CQ003: the lease is another's. CQ004: another server.
+-- The row in force, for the relay that holds the lease and for no other. CQ003: the
+-- lease is another's. CQ004: another server.
 create function {{.schema}}.relay_open(of_slices smallint, of_slice smallint, with_token uuid)
     returns setof {{.schema}}.relay_windows
     language plpgsql volatile as $$
@@ -238,10 +236,6 @@ begin
     end if;
     if held.incarnation <> {{.schema}}.incarnation() then
         raise exception using errcode = 'CQ004', message = 'claimq: the server has changed since the relay took its place', detail = held.incarnation;
-    end if;
-    if held.until is null then
-        held.until := pg_current_snapshot();
-        held.after := 0;
     end if;
     return next held;
 end $$;
@@ -257,6 +251,8 @@ declare
     held   {{.schema}}.relay_windows;
     new_id bigint;
 begin
+    -- A place that is lost in a crash is published again from the one before it.
+    perform set_config('synchronous_commit', 'off', true);
     perform pg_advisory_xact_lock_shared(hashtext('{{.schema_text}}'), -2);
     select * into held from {{.schema}}.relay_row(of_slices, of_slice);
     if held.token is distinct from with_token or held.id <> from_id then

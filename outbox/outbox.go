@@ -28,6 +28,7 @@ type Config struct {
 // An Outbox adds effects to transactions. It holds no connection and no state and
 // may be used by any number of goroutines.
 type Outbox struct {
+	schema   pgschema.Schema
 	insert   string
 	maxBytes int
 }
@@ -41,6 +42,7 @@ func New(config Config) (*Outbox, error) {
 		return nil, fmt.Errorf("outbox: MaxBytes is %d: it must be between 1 and %d, or 0 for %d", config.MaxBytes, 1<<30, DefaultMaxBytes)
 	}
 	return &Outbox{
+		schema:   pgschema.Schema(config.Schema),
 		insert:   pgschema.Schema(config.Schema).SQL(sqlInsert),
 		maxBytes: config.MaxBytes,
 	}, nil
