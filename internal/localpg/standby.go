@@ -54,10 +54,15 @@ func (s *Server) Position(ctx context.Context) (int64, error) {
 // WaitCaughtUp waits until the standby shows everything that primary had
 // committed when the call began.
 func (s *Server) WaitCaughtUp(ctx context.Context, primary *Server) error {
-	var goal int64
-	// The insert position, and not the flushed one: with synchronous_commit
-	// off a commit is acknowledged before it is flushed.
-	if err := primary.queryRow(ctx, `select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint`, &goal); err != nil {
+	// With synchronous_commit off a commit is acknowledged before it is flushed,
+	// and only what is flushed is sent. A durable commit flushes all before it.
+	// It is local, so that it does not wait for the standby itself.
+	const flush = `set synchronous_commit = local; select pg_logical_emit_message(true, 'claimq', 'flush')`
+	if err := primary.exec(ctx, flush); err != nil {
+		return fmt.Errorf("wait for standby: %w", err)
+	}
+	goal, err := primary.Position(ctx)
+	if err != nil {
 		return fmt.Errorf("wait for standby: %w", err)
 	}
 	return s.await(ctx, "the standby to catch up", func(ctx context.Context) (bool, error) {
