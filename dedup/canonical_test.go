@@ -53,6 +53,52 @@ func TestCanonicalJSON(t *testing.T) {
 	}
 }
 
+func TestCanonicalJSONOfAPart(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		selected, ignored []string
+		value, want       string
+	}{
+		{nil, []string{"b"}, `{"b":1,"a":2,"c":3}`, `{"a":2,"c":3}`},
+		{nil, []string{"0", "2"}, `[1,2,3,4]`, `[2,4]`},
+		{nil, []string{"*"}, `[1,2]`, `[]`},
+		{nil, []string{"*"}, `{"a":1}`, `{}`},
+		{nil, []string{`\*`}, `{"*":1,"a":2}`, `{"a":2}`},
+		{nil, []string{"a.b"}, `{"a":[{"b":1}],"b":1}`, `{"a":[{"b":1}],"b":1}`},
+		{[]string{"b", "a.c"}, nil, `{"c":0,"b":[1,{"x":1}],"a":{"d":1,"c":2}}`, `{"a":{"c":2},"b":[1,{"x":1}]}`},
+		{[]string{"l.*.x"}, nil, `{"l":[0,{"x":1},{"y":1},{"x":2}]}`, `{"l":[1:{"x":1},3:{"x":2}]}`},
+		{[]string{"l.10"}, nil, `{"l":[0,1,2,3,4,5,6,7,8,9,10]}`, `{"l":[10:1e1]}`},
+		{[]string{`\*`}, nil, `{"*":1,"a":2}`, `{"*":1}`},
+		{[]string{"a"}, nil, `[1,{"a":1}]`, ``},
+		{[]string{"a"}, []string{"a.t", "b"}, `{"b":1,"a":{"t":1,"u":2}}`, `{"a":{"u":2}}`},
+	} {
+		_, selected, errSelected := parsePaths(c.selected)
+		_, ignored, errIgnored := parsePaths(c.ignored)
+		if errSelected != nil || errIgnored != nil {
+			t.Fatal(errSelected, errIgnored)
+		}
+		if len(c.selected) == 0 {
+			selected = nil
+		}
+		got, err := canonicalJSON(nil, []byte(c.value), selected, ignored)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s: %s (%v), want %s", c.value, got, err, c.want)
+		}
+	}
+}
+
+func TestManyMembersOfOneNameKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	members := make([]string, 100)
+	for i := range members {
+		members[i] = `"a":"` + itoa(i*37%100) + `"`
+	}
+	all := strings.Join(members, ",")
+	if got := canonicalText(`{"z":"",` + all + `}`); got != `{`+all+`,"z":""}` {
+		t.Fatal(got)
+	}
+}
+
 func TestCanonicalJSONAppendsNothingWhenItFails(t *testing.T) {
 	t.Parallel()
 	out, err := canonicalJSON([]byte("J"), []byte(`{"a":1`), nil, nil)

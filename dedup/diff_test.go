@@ -31,6 +31,7 @@ func TestDiffFields(t *testing.T) {
 		{"names that need escapes", `{"a.b":1,"*":1,"c\\d":1}`, `{"a.b":2,"*":2,"c\\d":2}`, []string{`\*`, `a\.b`, `c\\d`}},
 		{"repeated members", `{"a":1,"a":2}`, `{"a":1,"a":3}`, []string{"a"}},
 		{"a prefix of another name", `{"a":1,"a!":1,"ab":1}`, `{"a":1,"a!":2,"ab":2}`, []string{"a!", "ab"}},
+		{"a prefix of another name that sorts behind it", `{"a":1,"a!":1}`, `{"a":1}`, []string{"a!"}},
 		{"the empty name", `{"":1}`, `{"":2}`, []string{`""`}},
 		{"scalars", `1`, `2`, []string{"$"}},
 		{"not JSON", `{"a":1}`, `{"a":1`, []string{"$"}},
