@@ -1,0 +1,86 @@
+package consumer
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/claimq/claimq/dlq"
+	"github.com/claimq/claimq/internal/sqlstate"
+)
+
+// fail gives a task whose handler failed its verdict: another attempt, or death.
+func (a *attempt) fail(t *task, err error) {
+	var named *failedAtError
+	if errors.As(err, &named) {
+		err = named.err
+	}
+	var wish verdictError
+	if found := (*verdictError)(nil); errors.As(err, &found) {
+		wish = *found
+	}
+	if wish.permanent {
+		a.die(t, dlq.Permanent, err)
+		return
+	}
+	var unfit interface{ Undecodable() bool }
+	if errors.As(err, &unfit) && unfit.Undecodable() {
+		a.die(t, dlq.Undecodable, err)
+		return
+	}
+	delay, again := a.c.config.Retry.Next(t.attempts()+1, t.age(), wish.after, nil)
+	if !again {
+		a.die(t, dlq.Exhausted, err)
+		return
+	}
+	t.verdict.fate, t.verdict.err, t.verdict.after = delayed, err, delay
+	if t.orderKey != uuid.Nil {
+		a.failedKeys[t.orderKey] = true
+	}
+}
+
+// die makes a task a dead letter.
+func (a *attempt) die(t *task, reason dlq.Reason, err error) {
+	t.verdict.fate, t.verdict.reason, t.verdict.err = dead, reason, err
+	if a.c.config.OnDead == Block && t.orderKey != uuid.Nil {
+		a.failedKeys[t.orderKey] = true
+	}
+}
+
+// maxClassLength bounds an error's class: it becomes a metric's label.
+const maxClassLength = 80
+
+// errorClass names the kind of an error: what it says itself, else the SQLSTATE,
+// else the Go type of the innermost error.
+func errorClass(err error) string {
+	var classed ClassedError
+	if errors.As(err, &classed) {
+		return shorten(classed.ErrorClass())
+	}
+	if code := sqlstate.Code(err); code != "" {
+		return code
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			break
+		}
+		err = inner
+	}
+	return shorten(strings.TrimPrefix(reflect.TypeOf(err).String(), "*"))
+}
+
+func shorten(class string) string {
+	return class[:min(len(class), maxClassLength)]
+}
+
+// stackOf returns a panic's stack, and "" for any other error.
+func stackOf(err error) string {
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		return panicked.Stack
+	}
+	return ""
+}

@@ -1,0 +1,284 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// askEvery is how often a worker that was fenced asks whether it still has the
+// partition.
+const askEvery = 500 * time.Millisecond
+
+// A seek puts a partition that was taken over again into service. The poll loop
+// does it, between a poll and the permission to rebalance.
+type seek struct{ partition *partition }
+
+// fenced drops what this worker holds of partitions that somebody else has taken
+// over in Postgres, and finds out who is right.
+//
+// Two workers can each believe that they own a partition: one was frozen inside the
+// assignment callback, and woke up after Kafka had given its partitions to another;
+// it then takes ownership as if nothing had happened. The other finds itself fenced,
+// is told by the coordinator that it is right, and takes ownership back; the zombie
+// is told that it is wrong.
+func (c *Consumer) fenced(w *work, err error) {
+	var lost []*partition
+	named := fencedPartitions(err)
+	seen := map[*partition]bool{}
+	for _, t := range w.tasks {
+		p := t.strand.partition
+		if !seen[p] && (len(named) == 0 || named[numberedPartition{p.number, p.partition}]) {
+			lost = append(lost, p)
+		}
+		seen[p] = true
+	}
+	c.config.Logger.Warn("another worker has taken partitions over", slog.String("queue", c.config.Queue), slog.Int("partitions", len(lost)))
+	c.dropAndAsk(lost)
+}
+
+type numberedPartition struct{ topic, partition int32 }
+
+// fencedPartitions reads the detail that assert_owner raised: topic/partition,….
+func fencedPartitions(err error) map[numberedPartition]bool {
+	named := map[numberedPartition]bool{}
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return named
+	}
+	for _, part := range strings.Split(pg.Detail, ",") {
+		topic, number, ok := strings.Cut(part, "/")
+		t, err1 := strconv.ParseInt(topic, 10, 32)
+		n, err2 := strconv.ParseInt(number, 10, 32)
+		if ok && err1 == nil && err2 == nil {
+			named[numberedPartition{int32(t), int32(n)}] = true
+		}
+	}
+	return named
+}
+
+// forget throws away all that this worker remembers of its partitions: the
+// database is another server, or has lost what was acknowledged.
+func (c *Consumer) forget(reason error) {
+	c.mu.Lock()
+	c.newest = acknowledgement{}
+	c.server = ""
+	c.mu.Unlock()
+	c.metrics.forgot(c.config.Queue)
+	c.config.Logger.Warn("the positions are read again from the database", slog.String("queue", c.config.Queue), slog.Any("reason", reason))
+	c.dropAndAsk(c.owned())
+}
+
+func (c *Consumer) dropAndAsk(ps []*partition) {
+	keys := make([]partitionKey, 0, len(ps))
+	for _, p := range ps {
+		if p.gone.Load() {
+			continue
+		}
+		c.scheduler.drop(p)
+		keys = append(keys, p.partitionKey)
+	}
+	if len(keys) > 0 {
+		c.hold(keys)
+		c.life.work.Go(func() { c.takeAgain(keys) })
+	}
+}
+
+// takeAgain asks Kafka's coordinator whether partitions are still ours, and takes
+// those over again for which it says so, for as long as Kafka has not taken them
+// away.
+func (c *Consumer) takeAgain(keys []partitionKey) {
+	ctx := c.life.polling
+	for {
+		keys = c.stillHeld(keys)
+		if len(keys) == 0 || ctx.Err() != nil {
+			return
+		}
+		ours := c.ask(ctx, keys)
+		if len(ours) > 0 {
+			taken, err := c.takeOver(ctx, ours)
+			if err == nil {
+				c.reportLost(taken)
+				c.requestSeek(taken)
+				keys = without(keys, ours)
+				continue
+			}
+			c.config.Logger.WarnContext(ctx, "partitions cannot be taken over yet", slog.String("queue", c.config.Queue), slog.Any("error", err))
+		}
+		select {
+		case <-time.After(askEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stillHeld returns the keys that Kafka has not taken away and that are not in
+// service again.
+func (c *Consumer) stillHeld(keys []partitionKey) []partitionKey {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := keys[:0:0]
+	for _, key := range keys {
+		if since, held := c.held[key]; held && !since.IsZero() {
+			left = append(left, key)
+		}
+	}
+	return left
+}
+
+// ask commits offsets synchronously, which the coordinator accepts from the current
+// generation's member only, and returns the partitions for which it did.
+func (c *Consumer) ask(ctx context.Context, keys []partitionKey) []partitionKey {
+	offsets := map[string]map[int32]kgo.EpochOffset{}
+	c.mu.Lock()
+	for _, key := range keys {
+		p := c.partitions[key]
+		if p == nil {
+			continue
+		}
+		if offsets[key.topic] == nil {
+			offsets[key.topic] = map[int32]kgo.EpochOffset{}
+		}
+		// The offset that was told last, or could have been: nothing moves.
+		offsets[key.topic][key.partition] = kgo.EpochOffset{Epoch: -1, Offset: c.scheduler.writtenOf(p)}
+	}
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, c.config.SessionTimeout)
+	defer cancel()
+	var ours []partitionKey
+	c.client.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, response *kmsg.OffsetCommitResponse, err error) {
+		if err != nil || response == nil {
+			return
+		}
+		for _, topic := range response.Topics {
+			for _, p := range topic.Partitions {
+				if kerr.ErrorForCode(p.ErrorCode) == nil {
+					ours = append(ours, partitionKey{topic.Topic, p.Partition})
+				}
+			}
+		}
+	})
+	return ours
+}
+
+// reportLost compares what this worker had acknowledged with what the database has
+// now: the difference was lost by the database, and is read again.
+func (c *Consumer) reportLost(taken []*partition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range taken {
+		old := c.partitions[p.partitionKey]
+		if old == nil {
+			continue
+		}
+		if had := c.scheduler.writtenOf(old); had > p.written {
+			c.metrics.lostHistory(c.config.Queue, had-p.written)
+			c.config.Logger.Error("the database has lost its newest transactions: the records are read again, and what was published or called for them from the lost history has happened",
+				slog.String("queue", c.config.Queue), slog.String("topic", p.topic), slog.Int("partition", int(p.partition)),
+				slog.Int64("from", p.written), slog.Int64("to", had))
+		}
+	}
+}
+
+func (c *Consumer) requestSeek(taken []*partition) {
+	c.mu.Lock()
+	for _, p := range taken {
+		c.pending = append(c.pending, seek{partition: p})
+	}
+	c.mu.Unlock()
+	select {
+	case c.seeks <- struct{}{}:
+	default:
+	}
+}
+
+// seekPending puts partitions that were taken over again into service. Rebalances
+// are blocked, so none of them can be taken away meanwhile; records that were
+// fetched before are void, and the client returns none of them after SetOffsets.
+func (c *Consumer) seekPending() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending) == 0 {
+		return
+	}
+	offsets := map[string]map[int32]kgo.EpochOffset{}
+	for _, s := range c.pending {
+		p := s.partition
+		if _, held := c.held[p.partitionKey]; !held {
+			continue
+		}
+		if old := c.partitions[p.partitionKey]; old != nil {
+			c.scheduler.drop(old)
+		}
+		c.partitions[p.partitionKey] = p
+		c.held[p.partitionKey] = time.Time{}
+		if offsets[p.topic] == nil {
+			offsets[p.topic] = map[int32]kgo.EpochOffset{}
+		}
+		offsets[p.topic][p.partition] = kgo.EpochOffset{Epoch: p.leaderEpoch.Load(), Offset: p.written}
+	}
+	c.pending = nil
+	c.client.SetOffsets(offsets)
+	for topic, partitions := range offsets {
+		for number := range partitions {
+			c.client.ResumeFetchPartitions(map[string][]int32{topic: {number}})
+			c.health.partition(partitionKey{topic, number}, nil)
+		}
+	}
+}
+
+func without(keys, taken []partitionKey) []partitionKey {
+	gone := map[partitionKey]bool{}
+	for _, key := range taken {
+		gone[key] = true
+	}
+	left := keys[:0:0]
+	for _, key := range keys {
+		if !gone[key] {
+			left = append(left, key)
+		}
+	}
+	return left
+}
+
+// metServer notes which server the positions were read from. When it is another
+// than before, what other partitions remember is void too.
+func (c *Consumer) metServer(server string) {
+	c.mu.Lock()
+	changed := c.server != "" && c.server != server
+	c.server = server
+	c.mu.Unlock()
+	if changed {
+		c.config.Logger.Warn("the database server has been replaced", slog.String("queue", c.config.Queue), slog.String("server", server))
+		c.mu.Lock()
+		c.newest = acknowledgement{}
+		c.mu.Unlock()
+		c.dropAndAsk(c.owned())
+	}
+}
+
+func (c *Consumer) incarnation() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.server
+}
+
+// owned returns the partitions in service.
+func (c *Consumer) owned() []*partition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ps := make([]*partition, 0, len(c.partitions))
+	for _, p := range c.partitions {
+		ps = append(ps, p)
+	}
+	return ps
+}

@@ -1,0 +1,158 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/claimq/claimq/dedup"
+	"github.com/claimq/claimq/dlq"
+)
+
+// errConflict is a dead letter's error when its id was used for something else.
+var errConflict = errors.New("the id was used before with another fingerprint: the same id asks for something else")
+
+// judge decides, before any handler runs, the tasks that none is to see. What it
+// leaves undecided is new.
+func (a *attempt) judge() error {
+	a.failedKeys, a.asideKeys = map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
+	for _, t := range a.w.tasks {
+		t.verdict = verdict{}
+	}
+	if a.flight != nil {
+		outcomes, err := a.flight.Resolve(a.ctx, a.tx)
+		if err != nil {
+			return fmt.Errorf("claim: %w", err)
+		}
+		for i, t := range a.asked {
+			t.verdict.recorded = &outcomes[i]
+			t.verdict.claimed = outcomes[i].Kind == dedup.Claimed
+		}
+	}
+	for _, t := range a.w.tasks {
+		a.judgeTask(t)
+	}
+	return nil
+}
+
+func (a *attempt) judgeTask(t *task) {
+	v := &t.verdict
+	source := t.source()
+	print := fingerprint{sum: t.message.Identity.Fingerprint, version: t.message.Identity.FingerprintVersion}
+	switch {
+	case t.strand != nil && a.known.sources[*source]:
+		v.fate = known
+	case t.unfit != nil:
+		a.die(t, unfitReason(t.unfit), t.unfit)
+	case t.handler == nil:
+		v.fate, v.err = skipped, errNoRoute
+	case v.recorded != nil && a.isLaterCopy(t):
+		// Decided after its first copy: see settleCopies.
+	case v.recorded != nil && v.recorded.Kind == dedup.Conflict:
+		a.die(t, dlq.Conflict, errConflict)
+	case v.recorded != nil && v.recorded.Kind == dedup.Duplicate:
+		v.fate = duplicate
+	default:
+		a.judgeNew(t, print)
+	}
+}
+
+// judgeNew looks at what waits: for the same id, and for the same order key.
+func (a *attempt) judgeNew(t *task, print fingerprint) {
+	v := &t.verdict
+	if t.strand != nil {
+		if first, waits := a.known.waiting[t.message.claim]; waits {
+			if first.differs(print) {
+				a.die(t, dlq.Conflict, errConflict)
+			} else {
+				v.fate = folded
+			}
+			return
+		}
+		if t.orderKey != uuid.Nil && (a.known.keys[t.orderKey] || a.failedKeys[t.orderKey]) {
+			a.block(t)
+			return
+		}
+	}
+	for _, l := range a.known.letters[t.message.claim] {
+		if !l.differs(print) {
+			v.closes = append(v.closes, l.id)
+		}
+	}
+}
+
+// block stores t behind an unfinished message of its order key; what comes after
+// it is behind it.
+func (a *attempt) block(t *task) {
+	t.verdict.fate = blocked
+	if t.orderKey != uuid.Nil {
+		a.failedKeys[t.orderKey] = true
+	}
+}
+
+func (a *attempt) isLaterCopy(t *task) bool { return a.flight.FirstCopy(t.place) != t.place }
+
+// settleCopies decides later copies of an id that stands in the batch more than
+// once, by what became of the first: as if each had come alone, after it.
+func (a *attempt) settleCopies() {
+	if a.flight == nil {
+		return
+	}
+	for i, t := range a.asked {
+		first := a.asked[a.flight.FirstCopy(i)]
+		if first == t || t.verdict.fate != undecided {
+			continue
+		}
+		differs := t.verdict.recorded.Kind == dedup.Conflict
+		switch first.verdict.fate {
+		case succeeded, skipped, duplicate:
+			if differs {
+				a.die(t, dlq.Conflict, errConflict)
+			} else {
+				t.verdict.fate = duplicate
+			}
+		case delayed, blocked, folded:
+			if differs {
+				a.die(t, dlq.Conflict, errConflict)
+			} else {
+				t.verdict.fate = folded
+			}
+		default: // dead, known, or not decided in this batch: it runs, in one of its own
+			t.verdict.fate = setAside
+		}
+	}
+}
+
+// unfitReason is the reason that a message which cannot be identified dies of.
+func unfitReason(err error) dlq.Reason {
+	var missing *dedup.MissingIDError
+	if errors.As(err, &missing) {
+		return dlq.MissingID
+	}
+	return dlq.Undecodable
+}
+
+// errNoRoute is why a message that no route takes is skipped.
+var errNoRoute = Skip("no route takes the message")
+
+// identify finds a record's id and handler. It touches no database.
+func (c *Consumer) identify(t *task, topicID [16]byte) {
+	t.message.Identity, t.unfit = c.config.Rules.Identify(c.config.Queue, t.record, topicID)
+	if t.unfit == nil {
+		t.message.claim = t.message.Identity.Digest()
+	}
+	t.handler = c.handlerOf(t.message)
+}
+
+func (c *Consumer) handlerOf(m *Message) *Handler {
+	for i := range c.config.Routes {
+		if c.config.Routes[i].takes(m) {
+			return &c.config.Routes[i].Handler
+		}
+	}
+	if c.config.Handler.kind != kindNone {
+		return &c.config.Handler
+	}
+	return nil
+}
