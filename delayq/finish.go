@@ -122,8 +122,8 @@ const settleSQL = `select claimq.settle_keys($1, $2, $3)`
 // Finish queues the statements that write verdicts and end the leases, for any
 // number of runs of one queue, in a fixed number of statements. When a lease was
 // lost they raise SQLSTATE CQ003 (sqlstate.LeaseLost), and a COMMIT that stands
-// behind them in the same flight never runs. They set enable_seqscan off for the
-// rest of the transaction.
+// behind them in the same flight never runs. They have statements planned as they
+// are run for the rest of the transaction.
 //
 //	X leases k with token x, works on            Y leases k with token y when x has ended
 //	X finishes: no row of k has token x → CQ003  Y's items carry y; nothing of X's is written

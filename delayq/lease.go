@@ -127,10 +127,10 @@ const itemColumns = `
        d.first_seen, (extract(epoch from clock_timestamp() - d.stored_at) * 1000000)::bigint, coalesce(d.error_class, ''), coalesce(d.error_message, ''),
        d.replay, d.replay_count`
 
-// leaseSettings are the transaction's own: a start that is handed out has to be
-// durable, and a poll that meets a lock has nothing to wait for.
+// leaseSettings are the transaction's own: plans as protectPlans says, and a start
+// that is handed out has to be durable.
 const leaseSettings = `
-select set_config('enable_seqscan', 'off', true),
+select set_config('plan_cache_mode', 'force_custom_plan', true),
        set_config('synchronous_commit', case current_setting('synchronous_commit')
                   when 'off' then 'on' else current_setting('synchronous_commit') end, true)`
 

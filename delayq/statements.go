@@ -21,7 +21,9 @@ func render(schema pgschema.Schema) statements {
 	}
 }
 
-// protectPlans keeps the statements behind it, in this transaction, off
-// sequential scans. The tables are empty most of the time, and a plan that is made
-// on an empty table and kept reads it whole when it has filled.
-const protectPlans = `select set_config('enable_seqscan', 'off', true)`
+// protectPlans makes the statements behind it, in this transaction, be planned
+// when they are run. The tables are empty most of the time, and a plan that is
+// made on an empty table and kept reads all of it when it has filled: half a
+// minute instead of a millisecond for one statement on 400,000 items. Planning
+// costs less than the round trip, and failures are not the hot path.
+const protectPlans = `select set_config('plan_cache_mode', 'force_custom_plan', true)`

@@ -74,7 +74,8 @@ const holdSQL = `select claimq.keep_keys($1, $2)`
 // Put queues the statements that store letters: a first death as a row, the death
 // of a letter that is replayed as that row's next round. When they have run, each
 // letter has its OrderPos and DiedAt, or Known when this death was written
-// already. They set enable_seqscan off for the rest of the transaction.
+// already. They have statements planned as they are run
+// for the rest of the transaction.
 //
 // ID, Round, Cause and CauseVersion are set at once, so Feed can be called before
 // the batch is sent. A letter with HoldsKey blocks its order key in the same

@@ -28,8 +28,8 @@ select claimq.keep_keys(queue, keys) from held`
 // Resolve queues the statements that close letters by their ids, in the
 // transaction in which the processing of a replayed item commits, or that of a
 // repeat of a dead message. Letters that are not open,
-// and ids that are none, are left alone. They set enable_seqscan off for the rest
-// of the transaction.
+// and ids that are none, are left alone. They have statements planned as they are run
+// for the rest of the transaction.
 func (s *Store) Resolve(b *pgx.Batch, ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
