@@ -11,6 +11,7 @@ import (
 const (
 	maxPaths      = 64
 	maxPathLength = 1000 // bytes
+	maxPathNodes  = 10_000
 	anyName       = "*"
 )
 
@@ -53,31 +54,36 @@ type pathStep struct {
 	any  bool
 }
 
-// newPathNode makes the node for a set of paths. A path through * goes on below every name, so it is part of each of their sets too.
-func newPathNode(paths [][]pathStep) *pathNode {
-	node := &pathNode{}
+// newPathNode makes the node for a set of paths. A path through * goes on below every name, so it is part of each of their sets too; paths that mix names and *
+// in many ways can make as many sets as there are subsets of them, and are refused at maxPathNodes.
+func newPathNode(paths [][]pathStep, nodes *int) (*pathNode, error) {
+	if *nodes++; *nodes > maxPathNodes {
+		return nil, errors.New("the paths combine * with names in too many ways; name a place further up, or fewer of them")
+	}
 	var throughAny [][]pathStep
 	byName := map[string][][]pathStep{}
 	for _, path := range paths {
 		switch {
 		case len(path) == 0:
-			return &pathNode{end: true}
+			return &pathNode{end: true}, nil
 		case path[0].any:
 			throughAny = append(throughAny, path[1:])
 		default:
 			byName[path[0].name] = append(byName[path[0].name], path[1:])
 		}
 	}
+	node, err := &pathNode{names: make(map[string]*pathNode, len(byName))}, error(nil)
 	if len(throughAny) > 0 {
-		node.any = newPathNode(throughAny)
-	}
-	if len(byName) > 0 {
-		node.names = make(map[string]*pathNode, len(byName))
+		if node.any, err = newPathNode(throughAny, nodes); err != nil {
+			return nil, err
+		}
 	}
 	for name, rest := range byName {
-		node.names[name] = newPathNode(append(rest, throughAny...))
+		if node.names[name], err = newPathNode(append(rest, throughAny...), nodes); err != nil {
+			return nil, err
+		}
 	}
-	return node
+	return node, nil
 }
 
 // parsePaths reads a list of paths and returns their canonical texts, sorted and each once, with the node for them.
@@ -95,7 +101,11 @@ func parsePaths(paths []string) (texts []string, node *pathNode, err error) {
 		texts = append(texts, pathText(parsed))
 	}
 	slices.Sort(texts)
-	return slices.Compact(texts), newPathNode(steps), nil
+	nodes := 0
+	if node, err = newPathNode(steps, &nodes); err != nil {
+		return nil, nil, err
+	}
+	return slices.Compact(texts), node, nil
 }
 
 // parsePath reads a path: names separated by dots, an index for an element, * for every member or element. A backslash takes what follows as it is.

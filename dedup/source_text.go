@@ -147,7 +147,7 @@ func (p *sourceParser) skipSpace() {
 }
 
 // withArgument reads the argument of a kind that needs one, and makes the source of it.
-func withArgument(p *sourceParser, kind string, depth int, make func(string) Source) (Source, error) {
+func withArgument(p *sourceParser, kind string, depth int, construct func(string) Source) (Source, error) {
 	if !p.take(':') {
 		return nil, fmt.Errorf("%s needs a colon and a text after it", kind)
 	}
@@ -155,7 +155,7 @@ func withArgument(p *sourceParser, kind string, depth int, make func(string) Sou
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
-	return make(argument), nil
+	return construct(argument), nil
 }
 
 func (p *sourceParser) argument(depth int) (string, error) {

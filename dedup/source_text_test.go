@@ -163,8 +163,8 @@ func (foreignSource) Find(*kgo.Record) (string, bool, error) { return "f", true,
 func TestAForeignSourceCannotPassForAnother(t *testing.T) {
 	t.Parallel()
 	forged := Rules{ID: []Source{foreignSource("header:a,header:b")}}
-	if real := (Rules{ID: []Source{Header("a"), Header("b")}}); forged.String() == real.String() {
-		t.Fatalf("both are %s", real)
+	if genuine := (Rules{ID: []Source{Header("a"), Header("b")}}); forged.String() == genuine.String() {
+		t.Fatalf("both are %s", genuine)
 	}
 	if forged := (Rules{ID: []Source{foreignSource("header:a")}}); forged.String() == (Rules{ID: []Source{Header("a")}}).String() {
 		t.Fatal("a foreign source has the text of Header")
