@@ -41,8 +41,16 @@
 // the value's bytes: right for what is sent again as it was. Raw().Ignore and Fields are over a canonical form of JSON, for producers that build the message anew
 // with another timestamp, or in another order. None switches it off, and with it the detection.
 //
-// Two payloads never share a fingerprint unless they are equal in the sense that Fields documents. That needs care where common decoders have none: integers beyond 2^53,
-// numbers too large for a float64, repeated members, bytes that are not UTF-8, halves of surrogate pairs. DiffFields shows in which paths two payloads differ.
+// Two payloads never share a fingerprint unless they are equal, and what that means is written down, because common decoders do not keep it (integers beyond 2^53,
+// numbers too large for a float64, repeated members, bytes that are not UTF-8, halves of surrogate pairs). In canonical form:
+//
+//   - the order of members does not count, but that of members of one name does; the order of elements counts;
+//   - strings are compared by their bytes once escapes are resolved, without any normalisation;
+//   - numbers are compared exactly in decimal: 1, 1.0 and 1e0 are one, 0 and -0 are one, 9007199254740993 and 9007199254740992 are two, and so are 1 and "1";
+//   - an absent member and null are two things, and so are a null value (a tombstone) and an empty one;
+//   - what is not JSON, or nested more than 1000 levels deep, is compared byte for byte, and never equals what is JSON.
+//
+// DiffFields shows in which paths two payloads differ.
 //
 // # Identity
 //

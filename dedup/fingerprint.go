@@ -40,7 +40,7 @@ const (
 func Raw() Fingerprint { return Fingerprint{} }
 
 // Fields is the fingerprint of the chosen parts of a JSON value, in canonical form. The order of members and white space do not count, the order of elements
-// does; numbers are compared exactly, without regard to how they are written; what is absent differs from what is null; see canonicalJSON in the source for
+// does; numbers are compared exactly, without regard to how they are written; what is absent differs from what is null. The package documentation has
 // every rule. Values that are not JSON, or are nested more than 1000 levels deep, are compared byte for byte.
 //
 // A path is names with dots between them, an index for an element, * for every member or element, a backslash before a character that is meant as it is:
