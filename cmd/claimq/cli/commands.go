@@ -11,6 +11,7 @@ import "github.com/spf13/cobra"
 // code. A command sets no PersistentPreRun.
 func commands(env *Env) []*cobra.Command {
 	return []*cobra.Command{
+		newConfigCommand(env),
 		newMigrateCommand(env),
 		newVersionCommand(env),
 	}

@@ -12,7 +12,7 @@ type QueueConfig struct {
 
 	// Where a message's id is found: sources, of which the first that finds one wins.
 	// header:NAME, key, json:PATH, xml:PATH, join(SOURCE,SOURCE), cloudevents,
-	// standard-webhooks, envelope; docs/ids.md tells each. Required unless claims is none.
+	// standard-webhooks, envelope. Required unless claims is none.
 	ID Sources `koanf:"id"`
 	// What a message without an id is: reject (a dead letter) or offset (known by its
 	// topic, partition and offset). Default: reject.
@@ -56,6 +56,10 @@ type QueueConfig struct {
 	// Kafka, else the earliest), earliest, latest, or a time as 2026-01-31T00:00:00Z.
 	// Default: committed.
 	Start string `koanf:"start"`
+	// What happens when Kafka no longer has the record at the position: halt (the
+	// partition stops until `claimq position set`) or earliest (it goes on at the first
+	// record that is left, and what was lost is logged). Default: halt.
+	OutOfRange string `koanf:"out_of_range"`
 	// Also handle records of open and aborted Kafka transactions.
 	ReadUncommitted bool `koanf:"read_uncommitted"`
 
@@ -149,7 +153,8 @@ type BatchConfig struct {
 
 // HandlerConfig is a section "handler".
 type HandlerConfig struct {
-	// The statement that makes the effect.
+	// The statement that makes the effect. What it takes of a message is named in it:
+	// @id, @value, @key and others for one message, @ids, @values, @keys for a batch.
 	SQL string `koanf:"sql"`
 	// A file with the statement, instead of sql.
 	SQLFile string `koanf:"sql_file"`

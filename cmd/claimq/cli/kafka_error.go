@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// kafkaError adds to a failed request what a person can do about it.
+func kafkaError(err error) error {
+	switch {
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return fmt.Errorf("Kafka: user or password is wrong: see kafka.sasl (%w)", err) //nolint:staticcheck // a name
+	case errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return fmt.Errorf("Kafka: the brokers do not know this mechanism: see kafka.sasl.mechanism (%w)", err) //nolint:staticcheck // a name
+	case untrusted(err):
+		return fmt.Errorf("Kafka: the broker's certificate is not trusted: see kafka.tls.ca_file and kafka.tls.server_name (%w)", err) //nolint:staticcheck // a name
+	case kafkaPasses(err):
+		return fmt.Errorf("Kafka: no broker answers: see kafka.brokers, and kafka.tls for whether they want TLS (%w)", err) //nolint:staticcheck // a name
+	}
+	return fmt.Errorf("Kafka: %w", err) //nolint:staticcheck // a name
+}
+
+func untrusted(err error) bool {
+	var verification *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &host)
+}
+
+// kafkaPasses reports whether what Kafka or the way to it answered can pass by
+// itself: brokers that start, move or are out of reach.
+func kafkaPasses(err error) bool {
+	if untrusted(err) {
+		return false
+	}
+	var network net.Error
+	return kerr.IsRetriable(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)
+}
