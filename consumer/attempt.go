@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,6 +55,7 @@ type attempt struct {
 
 	abandoned bool // a handler was left behind with the connection
 	broken    bool // the connection must not be used again
+	ended     bool // a handler ended the transaction through its Conn
 }
 
 // work is what attempts are made for until one succeeds.
@@ -131,6 +133,31 @@ func (a *attempt) rollback() {
 		}
 	}
 	a.conn.Release()
+	if a.ended {
+		a.takeBackClaims(ctx)
+	}
+}
+
+// takeBackClaims undoes what a handler did that sent COMMIT itself, through the
+// connection: the claims of messages whose handlers have not run stand committed,
+// and the messages would be lost. Nothing helps against a crash before this is
+// done, which is why that COMMIT is refused wherever it can be seen.
+func (a *attempt) takeBackClaims(ctx context.Context) {
+	if a.flight == nil {
+		return
+	}
+	var claims []uuid.UUID
+	for _, t := range a.asked {
+		if t.verdict.claimed && t.verdict.fate != succeeded {
+			claims = append(claims, t.message.claim)
+		}
+	}
+	b := &pgx.Batch{}
+	a.flight.Unclaim(b, claims)
+	if err := a.c.pool.SendBatch(ctx, b).Close(); err != nil {
+		a.c.config.Logger.ErrorContext(ctx, "a handler ended the consumer's transaction itself, and the claims of messages that were not handled could not be taken back: use `claimq claims forget`",
+			slog.String("queue", a.c.config.Queue), slog.Any("claims", claims), slog.Any("error", err))
+	}
 }
 
 // abandon takes the connection away from a handler that does not return.
@@ -175,7 +202,7 @@ func (a *attempt) open() error {
 		return fmt.Errorf("%w", err)
 	case err != nil:
 		return fmt.Errorf("begin a batch: %w", err)
-	case incarnation != a.c.incarnation():
+	case !a.c.sameServer(incarnation):
 		return errIncarnation
 	case !*memory:
 		return errMemory

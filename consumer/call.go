@@ -67,6 +67,7 @@ func (a *attempt) callOne(h *Handler, tasks []*task) *failure {
 			f.at = i
 			return f
 		}
+		succeed(tasks[i : i+1])
 	}
 	return nil
 }
@@ -224,8 +225,10 @@ func (a *attempt) judgeCall(err error, tasks []*task) *failure {
 		return &failure{at: namedIndex(err, len(tasks)), err: err}
 	}
 	conn := a.tx.Conn()
-	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
+	if conn.IsClosed() {
 		a.broken = true
+	} else if conn.PgConn().TxStatus() == 'I' {
+		a.broken, a.ended = true, true
 	}
 	var late *TimeoutError
 	var skip *skipError

@@ -89,8 +89,7 @@ func (c *Consumer) performRuns(ctx context.Context, runs []*delayq.Run) {
 			w.tasks = append(w.tasks, c.taskOf(item))
 		}
 	}
-	// Nothing can take delayed work away but the lease's end and the stop.
-	err := c.performServer(ctx, w)
+	err := c.perform(w)
 	c.count(w, err)
 	wake := c.finishTasks(w)
 	cancel(nil)
@@ -99,24 +98,6 @@ func (c *Consumer) performRuns(ctx context.Context, runs []*delayq.Run) {
 		c.release(runs)
 	}
 	wake()
-}
-
-// performServer performs work that needs no partition; the server's incarnation is
-// learnt when no partition has brought it yet.
-func (c *Consumer) performServer(ctx context.Context, w *work) error {
-	if c.incarnation() == "" {
-		var server string
-		var slot int16
-		if err := c.pool.QueryRow(ctx, c.sql.incarnation).Scan(&server, &slot); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		if c.server == "" {
-			c.server = server
-		}
-		c.mu.Unlock()
-	}
-	return c.perform(w)
 }
 
 // release gives runs back that were not finished: they are ready again at once and

@@ -68,13 +68,20 @@ func fencedPartitions(err error) map[numberedPartition]bool {
 // forget throws away all that this worker remembers of its partitions: the
 // database is another server, or has lost what was acknowledged.
 func (c *Consumer) forget(reason error) {
-	c.mu.Lock()
-	c.newest = acknowledgement{}
-	c.server = ""
-	c.mu.Unlock()
 	c.metrics.forgot(c.config.Queue)
 	c.config.Logger.Warn("the positions are read again from the database", slog.String("queue", c.config.Queue), slog.Any("reason", reason))
+	c.forgetFor("")
+}
+
+// forgetFor drops every partition and only then notes the server: the other way
+// round a lane could find the server right and go on with what was remembered of
+// the one before.
+func (c *Consumer) forgetFor(server string) {
 	c.dropAndAsk(c.owned())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.newest = acknowledgement{}
+	c.server = server
 }
 
 func (c *Consumer) dropAndAsk(ps []*partition) {
@@ -88,7 +95,7 @@ func (c *Consumer) dropAndAsk(ps []*partition) {
 	}
 	if len(keys) > 0 {
 		c.hold(keys)
-		c.life.work.Go(func() { c.takeAgain(keys) })
+		c.life.service.Go(func() { c.takeAgain(keys) })
 	}
 }
 
@@ -205,11 +212,22 @@ func (c *Consumer) requestSeek(taken []*partition) {
 // are blocked, so none of them can be taken away meanwhile; records that were
 // fetched before are void, and the client returns none of them after SetOffsets.
 func (c *Consumer) seekPending() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.pending) == 0 {
+	offsets := c.placePending()
+	if len(offsets) == 0 {
 		return
 	}
+	c.client.SetOffsets(offsets)
+	for topic, partitions := range offsets {
+		for number := range partitions {
+			c.client.ResumeFetchPartitions(map[string][]int32{topic: {number}})
+			c.health.partition(partitionKey{topic, number}, nil)
+		}
+	}
+}
+
+func (c *Consumer) placePending() map[string]map[int32]kgo.EpochOffset {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	offsets := map[string]map[int32]kgo.EpochOffset{}
 	for _, s := range c.pending {
 		p := s.partition
@@ -227,13 +245,7 @@ func (c *Consumer) seekPending() {
 		offsets[p.topic][p.partition] = kgo.EpochOffset{Epoch: p.leaderEpoch.Load(), Offset: p.written}
 	}
 	c.pending = nil
-	c.client.SetOffsets(offsets)
-	for topic, partitions := range offsets {
-		for number := range partitions {
-			c.client.ResumeFetchPartitions(map[string][]int32{topic: {number}})
-			c.health.partition(partitionKey{topic, number}, nil)
-		}
-	}
+	return offsets
 }
 
 func without(keys, taken []partitionKey) []partitionKey {
@@ -253,17 +265,26 @@ func without(keys, taken []partitionKey) []partitionKey {
 // metServer notes which server the positions were read from. When it is another
 // than before, what other partitions remember is void too.
 func (c *Consumer) metServer(server string) {
+	before := c.incarnation()
+	if before != "" && before != server {
+		c.config.Logger.Warn("the database server has been replaced", slog.String("queue", c.config.Queue), slog.String("server", server))
+		c.forgetFor(server)
+		return
+	}
 	c.mu.Lock()
-	changed := c.server != "" && c.server != server
 	c.server = server
 	c.mu.Unlock()
-	if changed {
-		c.config.Logger.Warn("the database server has been replaced", slog.String("queue", c.config.Queue), slog.String("server", server))
-		c.mu.Lock()
-		c.newest = acknowledgement{}
-		c.mu.Unlock()
-		c.dropAndAsk(c.owned())
+}
+
+// sameServer compares the server with the one that memory is of. While nothing is
+// remembered any server will do, and is remembered.
+func (c *Consumer) sameServer(server string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.server == "" {
+		c.server = server
 	}
+	return c.server == server
 }
 
 func (c *Consumer) incarnation() string {

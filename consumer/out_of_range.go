@@ -31,5 +31,5 @@ func (c *Consumer) moveTo(ctx context.Context, p *partition, position int64) {
 		c.config.Logger.WarnContext(ctx, "a partition was not moved", slog.String("queue", c.config.Queue), slog.Any("error", err))
 		return
 	}
-	c.takeAgain([]partitionKey{p.partitionKey})
+	c.dropAndAsk([]*partition{p})
 }
