@@ -127,11 +127,10 @@ const itemColumns = `
        d.first_seen, (extract(epoch from clock_timestamp() - d.stored_at) * 1000000)::bigint, coalesce(d.error_class, ''), coalesce(d.error_message, ''),
        d.replay, d.replay_count`
 
-// leaseSettings are the transaction's own: plans as protectPlans says, and a start
-// that is handed out has to be durable.
+// leaseSettings are the transaction's own: a start that is handed out has to be
+// durable.
 const leaseSettings = `
-select set_config('plan_cache_mode', 'force_custom_plan', true),
-       set_config('synchronous_commit', case current_setting('synchronous_commit')
+select set_config('synchronous_commit', case current_setting('synchronous_commit')
                   when 'off' then 'on' else current_setting('synchronous_commit') end, true)`
 
 // Lease takes ready keys of a queue and hands out their runs. The starts are
@@ -162,6 +161,7 @@ func (s *Store) Lease(ctx context.Context, db DB, queue int32, o LeaseOptions) (
 
 func (s *Store) lockReady(ctx context.Context, tx pgx.Tx, queue int32, o LeaseOptions) (keys, tokens []uuid.UUID, err error) {
 	var b pgx.Batch
+	b.Queue(protectPlans)
 	b.Queue(leaseSettings)
 	b.Queue(s.sql.lockReady, queue, o.Keys, interval(o.For)).Query(func(rows pgx.Rows) error {
 		var key, token uuid.UUID

@@ -283,6 +283,7 @@ func TestLeaseSaysWhatTransactionItNeeds(t *testing.T) {
 type settingsSpy struct {
 	*pgx.Conn
 	isolation, synchronous string
+	wrote                  bool // a transaction id was used
 }
 
 func (s *settingsSpy) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
@@ -296,8 +297,9 @@ type spiedTx struct {
 }
 
 func (t *spiedTx) Commit(ctx context.Context) error {
-	row := t.QueryRow(ctx, `select current_setting('transaction_isolation'), current_setting('synchronous_commit')`)
-	if err := row.Scan(&t.spy.isolation, &t.spy.synchronous); err != nil {
+	row := t.QueryRow(ctx, `select current_setting('transaction_isolation'), current_setting('synchronous_commit'),
+		pg_current_xact_id_if_assigned() is not null`)
+	if err := row.Scan(&t.spy.isolation, &t.spy.synchronous, &t.spy.wrote); err != nil {
 		return err
 	}
 	return t.Tx.Commit(ctx)

@@ -231,7 +231,14 @@ func ids(items []*delayq.Item) []uuid.UUID {
 // rows that nobody leases due as their heads are.
 func (w *world) checkKeys() {
 	w.Helper()
-	wrong := get[int](w, `
+	if wrong := w.wrongKeys(); wrong != 0 {
+		w.Fatalf("%d key rows are not what the items and letters ask for", wrong)
+	}
+}
+
+func (w *world) wrongKeys() int {
+	w.Helper()
+	return get[int](w, `
 		with heads as (
 		     select distinct on (queue, order_key) queue, order_key, order_pos, due_at
 		       from claimq.delayed order by queue, order_key, order_pos),
@@ -245,9 +252,6 @@ func (w *world) checkKeys() {
 		select count(*) from want full join claimq.delayed_keys k using (queue, order_key)
 		 where want.ready_at is null or k.ready_at is null
 		    or (k.lease_token is null and k.ready_at <> want.ready_at)`)
-	if wrong != 0 {
-		w.Fatalf("%d key rows are not what the items and letters ask for", wrong)
-	}
 }
 
 // waitUntilBlocked returns when the connection waits for a lock.

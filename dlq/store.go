@@ -59,7 +59,10 @@ func render(schema pgschema.Schema) statements {
 }
 
 // protectPlans makes the statements behind it, in this transaction, be planned
-// when they are run. The tables are empty most of the time, and a plan that is
-// made on an empty table and kept reads all of it when it has filled. Planning costs
-// less than the round trip, and failures are not the hot path.
-const protectPlans = `select set_config('plan_cache_mode', 'force_custom_plan', true)`
+// when they are run and look up by index what they are about. The table is empty
+// most of the time, and a plan that is made on an empty table and kept reads all of
+// it when it has filled; so does one that is made before it is analyzed, to hash
+// it. Planning costs less than the round trip.
+const protectPlans = `
+select set_config('plan_cache_mode', 'force_custom_plan', true),
+       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`

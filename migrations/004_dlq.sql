@@ -76,7 +76,7 @@ create function {{.schema}}.key_ready_at(for_queue int, for_key uuid) returns ti
 -- nobody leases) are left alone: their holder settles them. A row that is right
 -- already gets no new version, so a key that thousands are stored behind is quiet.
 create function {{.schema}}.settle_keys(for_queue int, of_keys uuid[], with_tokens uuid[])
-    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan set enable_hashjoin = off set enable_mergejoin = off as $$
 begin
     delete from {{.schema}}.delayed_keys k
      using unnest(of_keys, with_tokens) as u (order_key, token)
@@ -100,7 +100,7 @@ end $$;
 -- ever under a key without a row. Then the rows are settled, in statements whose
 -- snapshots are newer than the locks.
 create function {{.schema}}.keep_keys(for_queue int, of_keys uuid[])
-    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan set enable_hashjoin = off set enable_mergejoin = off as $$
 begin
     insert into {{.schema}}.delayed_keys as k (queue, order_key, ready_at)
     select for_queue, u.order_key, coalesce({{.schema}}.key_ready_at(for_queue, u.order_key), 'infinity')
@@ -115,14 +115,15 @@ end $$;
 -- stays where it is. Such an item is alone under its own id, so it is found by that:
 -- a key that thousands wait behind costs nothing here.
 create function {{.schema}}.join_scheduled(for_queue int, of_keys uuid[])
-    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+    returns void language plpgsql volatile set plan_cache_mode = force_custom_plan set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
     joined uuid[];
 begin
     with due as (
         update {{.schema}}.delayed d
            set kind = 'blocked', order_key = d.joins, joins = null, order_pos = nextval('{{.schema}}.order_positions')
-         where d.id = any (of_keys) and d.queue = for_queue and d.joins is not null and d.due_at <= now()
+          from unnest(of_keys) as u (id)
+         where d.id = u.id and d.queue = for_queue and d.joins is not null and d.due_at <= now()
         returning d.order_key)
     select array_agg(order_key) into joined from due;
     if joined is not null then
