@@ -45,11 +45,13 @@ func (s *Server) writeConfig() error {
 
 func (s *Server) settings() map[string]string {
 	all := map[string]string{
-		"listen_addr":       "127.0.0.1",
-		"listen_port":       strconv.Itoa(s.Port),
-		"unix_socket_dir":   "",
-		"pool_mode":         "transaction",
-		"auth_type":         "any",
+		"listen_addr":     "127.0.0.1",
+		"listen_port":     strconv.Itoa(s.Port),
+		"unix_socket_dir": "",
+		"pool_mode":       "transaction",
+		"auth_type":       "any",
+		// What a client of auth_type any is called on the console.
+		"admin_users":       "pgbouncer",
 		"max_client_conn":   "1000",
 		"default_pool_size": strconv.Itoa(s.config.PoolSize),
 		// Runtime parameters that clients often send and that a shared

@@ -25,13 +25,17 @@ func TestOneBrokerTakesRecordsKeepsThemAndGoesAway(t *testing.T) {
 	t.Parallel()
 	cluster := start(t, localkafka.Config{Settings: map[string]string{"message.max.bytes": "2000000"}})
 	broker := cluster.Broker(1)
-	kafka := client(t, cluster.Brokers(), kgo.ConsumeTopics("kept"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	begin := time.Now()
+	step := func(what string) { t.Logf("%s: after %v", what, time.Since(begin)) }
+	kafka := client(t, cluster.Brokers(), kgo.ConsumeTopics("kept"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.UnknownTopicRetries(0), kgo.MetadataMinAge(100*time.Millisecond))
 	admin := kadm.NewClient(kafka)
 
 	err := kafka.ProduceSync(t.Context(), &kgo.Record{Topic: "mistyped"}).FirstErr()
 	if !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		t.Errorf("a record to a topic that does not exist got %v: topics are made by themselves", err)
 	}
+	step("produced to a topic that does not exist")
 	if _, err := admin.CreateTopic(t.Context(), 1, -1, nil, "kept"); err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +43,7 @@ func TestOneBrokerTakesRecordsKeepsThemAndGoesAway(t *testing.T) {
 	if err := kafka.ProduceSync(t.Context(), record).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
+	step("produced")
 	configs, err := admin.DescribeBrokerConfigs(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -55,6 +60,7 @@ func TestOneBrokerTakesRecordsKeepsThemAndGoesAway(t *testing.T) {
 	if err := broker.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	step("restarted")
 	if broker.Addr() != addr || broker.PID() == pid {
 		t.Errorf("after a restart: address %s (was %s), process %d (was %d)", broker.Addr(), addr, broker.PID(), pid)
 	}
@@ -63,9 +69,11 @@ func TestOneBrokerTakesRecordsKeepsThemAndGoesAway(t *testing.T) {
 		t.Errorf("read back %d records (%v)", len(records), fetches.Err())
 	}
 
+	step("read back")
 	if err := cluster.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	step("stopped")
 	if broker.Running() || exists(cluster.Dir) {
 		t.Error("process or files are left after Stop")
 	}
@@ -88,8 +96,13 @@ func hasConfig(all kadm.ResourceConfigs, key, want string) bool {
 func TestThreeBrokersSurviveOneKilledOneFrozenOneRestarted(t *testing.T) {
 	t.Parallel()
 	cluster := start(t, localkafka.Config{Brokers: 3})
-	kafka := client(t, cluster.Brokers())
+	// Short timeouts: a request to a frozen broker is given up after three
+	// seconds and not after ten.
+	kafka := client(t, cluster.Brokers(), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.MetadataMinAge(100*time.Millisecond), kgo.ProduceRequestTimeout(2*time.Second),
+		kgo.RequestTimeoutOverhead(time.Second), kgo.DialTimeout(time.Second))
 	admin := kadm.NewClient(kafka)
+	begin := time.Now()
 	created, err := admin.CreateTopic(t.Context(), 3, -1, nil, "copies")
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +120,7 @@ func TestThreeBrokersSurviveOneKilledOneFrozenOneRestarted(t *testing.T) {
 			}
 			cancel()
 		}
+		t.Logf("%s: after %v", when, time.Since(begin))
 	}
 	produce("with three brokers")
 	cluster.Broker(2).Kill()

@@ -19,6 +19,17 @@ func Alive(pid int) bool {
 	return !ok || entry.state != "Z"
 }
 
+// Mentions tells whether a process runs whose command line holds text. It tells
+// a server that was started earlier from another process that has its number
+// now.
+func Mentions(pid int, text string) bool {
+	if line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil {
+		return strings.Contains(string(line), text)
+	}
+	line, err := exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
+	return err == nil && strings.Contains(string(line), text)
+}
+
 // descendants lists all processes below pid, nearest first.
 func descendants(pid int) []int {
 	children := make(map[int][]int)
