@@ -57,7 +57,7 @@ create type {{.schema}}.held_scope as enum (
     'key');   -- an earlier row of the same topic and key is held
 
 create table {{.schema}}.outbox_held (
-    seq           bigint primary key,
+    seq           bigint not null,
     bucket        smallint not null,
     ordered       boolean not null,
     id            uuid not null,
@@ -73,12 +73,15 @@ create table {{.schema}}.outbox_held (
     held_at       timestamptz not null default clock_timestamp(),
     tried_at      timestamptz,
     next_at       timestamptz not null default clock_timestamp(),
+    -- Not by seq alone: an index in that order would tempt the planner to walk it
+    -- for the first row of a topic.
+    primary key (bucket, seq),
     constraint outbox_held_headers_align check (cardinality(header_keys) = cardinality(header_values))
 );
 -- A hash index takes keys of any length.
 create index outbox_held_key on {{.schema}}.outbox_held using hash (key) where ordered and key is not null;
 create index outbox_held_topic on {{.schema}}.outbox_held (topic, seq) where scope = 'topic';
-create index outbox_held_due on {{.schema}}.outbox_held (next_at) where scope <> 'key';
+create index outbox_held_due on {{.schema}}.outbox_held (next_at) where scope = 'row';
 
 -- Which history of which server this is. A failover changes the timeline, a
 -- restored dump the system identifier; a relay's place means nothing in another.
@@ -104,7 +107,7 @@ create table {{.schema}}.relay_windows (
     until        pg_snapshot,                 -- the window that is being published; null: none
     after        bigint not null default 0,   -- of that window the rows up to this seq are out or set aside
     written_at   timestamptz not null default clock_timestamp(),
-    primary key (slot, slices, slice, id),
+    primary key (slices, slice, id, slot),    -- the newest row of a slice is the last of its range
     constraint relay_windows_slice_exists check (slice >= 0 and (slice < slices or slices = 0))
 ) partition by list (slot);
 create table {{.schema}}.relay_windows_0 partition of {{.schema}}.relay_windows for values in (0) with (autovacuum_freeze_min_age = 0);
@@ -177,49 +180,48 @@ begin
                     where split_part(w.incarnation, '/', 1) = split_part(here, '/', 1)) then
         perform {{.schema}}.outbox_adopt();
     end if;
-    if held.id is not null and held.incarnation = here then
+    start := {{.schema}}.relay_start(of_slices, of_slice, held.id, here);
+    if start is null and held.id is not null and held.incarnation = here then
         start := held.done;
         until_ := held.until;
         after_ := held.after;
-    else
-        start := {{.schema}}.relay_start(of_slices, of_slice, here);
     end if;
     return query
         insert into {{.schema}}.relay_windows
                (slices, slice, token, instance, leased_until, incarnation, done, until, after)
-        values (of_slices, of_slice, with_token, as_instance, clock_timestamp() + lease, here, start, until_, after_)
+        values (of_slices, of_slice, with_token, as_instance, clock_timestamp() + lease, here, coalesce(start, '3:3:'), until_, after_)
         returning *;
 end $$;
 
--- Where a slice without a place of its own begins: where the slices of another
--- layout that cover all of its buckets have all been, else at the oldest row.
--- Snapshots of one server are nested, so the earliest is the one with the
--- smallest xmax and, of those, the most transactions in progress.
-create function {{.schema}}.relay_start(of_slices smallint, of_slice smallint, here text) returns pg_snapshot
+-- Where a slice begins when another layout was the last to be relayed: where the
+-- slices of that layout that cover all of its buckets have all been. Null when
+-- none is newer than the slice's own row (of_id); then that row counts, and without
+-- one the oldest row of the outbox. Snapshots of one server are nested, so the
+-- earliest is the one with the smallest xmax and, of those, the most transactions
+-- in progress.
+create function {{.schema}}.relay_start(of_slices smallint, of_slice smallint, of_id bigint, here text) returns pg_snapshot
     language sql volatile
     begin atomic
         with inside as (
-            select w.slices, w.slice, w.done
+            select w.slices, w.slice, w.id, w.done
               from {{.schema}}.relay_rows() w
              where w.slices > 0 and w.slices <> of_slices and w.incarnation = here
                and w.slice::int * of_slices < (of_slice + 1) * w.slices
                and of_slice::int * w.slices < (w.slice + 1) * of_slices),
-        covering as (
+        chosen as (
             select i.slices
               from inside i
              group by i.slices
             having min(i.slice::int * of_slices) <= min(of_slice::int * i.slices)
                and max((i.slice + 1) * of_slices) >= max((of_slice + 1) * i.slices)
-               and count(*) = max(i.slice) - min(i.slice) + 1),
-        chosen as (
-            select w.slices from {{.schema}}.relay_windows w
-              join covering c on c.slices = w.slices
-             order by w.id desc limit 1)
-        select coalesce((
-            select i.done from inside i join chosen c on c.slices = i.slices
-             order by pg_snapshot_xmax(i.done),
-                      (select count(*) from pg_snapshot_xip(i.done)) desc
-             limit 1), '3:3:'::pg_snapshot);
+               and count(*) = max(i.slice) - min(i.slice) + 1
+               and max(i.id) > coalesce(of_id, 0)
+             order by max(i.id) desc
+             limit 1)
+        select i.done from inside i join chosen c on c.slices = i.slices
+         order by pg_snapshot_xmax(i.done),
+                  (select count(*) from pg_snapshot_xip(i.done)) desc
+         limit 1;
     end;
 
 -- The row in force, for the relay that holds the lease and for no other. CQ003: the

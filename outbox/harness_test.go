@@ -57,7 +57,13 @@ func one[T any](s *stage, text string, args ...any) T {
 }
 
 func (s *stage) options() []kgo.Opt {
-	return []kgo.Opt{kgo.SeedBrokers(s.kafka.ListenAddrs()...)}
+	return []kgo.Opt{
+		kgo.SeedBrokers(s.kafka.ListenAddrs()...),
+		// Faults that look into records see them plain.
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.MetadataMinAge(20 * time.Millisecond),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }),
+	}
 }
 
 // relay makes a relay that is stopped at the end of the test.
@@ -136,7 +142,7 @@ func (s *stage) reader(topics ...string) *topicReader {
 	s.t.Helper()
 	client, err := kgo.NewClient(append(s.options(), kgo.ConsumeTopics(topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond),
-		kgo.MetadataMinAge(50*time.Millisecond), kgo.MetadataMaxAge(200*time.Millisecond), kgo.UnknownTopicRetries(-1))...)
+		kgo.MetadataMaxAge(200*time.Millisecond), kgo.UnknownTopicRetries(-1))...)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -19,14 +19,10 @@ const (
 // out now. It runs in the goroutine that publishes windows: so no row of a key is
 // sent from its window while the rows before it are sent from here.
 func (s *sliceRelay) retryHeld(ctx context.Context) (int, error) {
-	if time.Since(s.heldLooked) < heldEvery {
+	if !s.holds || time.Since(s.heldLooked) < heldEvery {
 		return 0, nil
 	}
 	s.heldLooked = time.Now()
-	var due bool
-	if err := s.pool.QueryRow(ctx, s.sql.anyHeld).Scan(&due); err != nil || !due {
-		return 0, err
-	}
 	heads, err := s.heldRows(ctx, s.sql.heads, s.from(), s.to(), headsAtOnce)
 	if err != nil {
 		return 0, err
@@ -78,8 +74,9 @@ func (s *sliceRelay) heldRows(ctx context.Context, sql string, args ...any) (lis
 // A promotion is the first row behind a run that was too long for one round: it
 // becomes the first of its key when all before it is out.
 type promotion struct {
-	key orderKey
-	seq int64
+	key    orderKey
+	bucket int16
+	seq    int64
 }
 
 // tryHeads publishes rows that were set aside, each with the rows behind it, and
@@ -101,7 +98,7 @@ func (s *sliceRelay) tryHeads(ctx context.Context, heads []outRow) (out, refused
 			return 0, 0, err
 		}
 		if len(behind) > followersAtOnce {
-			promote = append(promote, promotion{key, behind[followersAtOnce].seq})
+			promote = append(promote, promotion{key, behind[followersAtOnce].bucket, behind[followersAtOnce].seq})
 			behind = behind[:followersAtOnce]
 		}
 		rows = append(rows, behind...)
@@ -131,27 +128,27 @@ func (s *sliceRelay) settleHeld(ctx context.Context, rows []outRow, refused []re
 			delays = append(delays, s.config.retryDelay(r.row.attempts+1))
 		}
 	}
-	var sent []int64
+	var sentIn, firstIn []int16
+	var sent, first []int64
 	for i := range rows {
 		if !stays[rows[i].seq] {
-			sent = append(sent, rows[i].seq)
+			sentIn, sent = append(sentIn, rows[i].bucket), append(sent, rows[i].seq)
 		}
 	}
-	var first []int64
 	for _, p := range promote {
 		if !stuck[p.key] {
-			first = append(first, p.seq)
+			firstIn, first = append(firstIn, p.bucket), append(first, p.seq)
 		}
 	}
-	seqs, scopes, reasons, attempts := columns(failures)
+	in, seqs, scopes, reasons, attempts := columns(failures)
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.sql.sent, sent); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.sent, sentIn, sent); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql.refused, seqs, scopes, reasons, attempts, delays); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.refused, in, seqs, scopes, reasons, attempts, delays); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.sql.promote, first)
+		_, err := tx.Exec(ctx, s.sql.promote, firstIn, first)
 		return err
 	})
 	return len(sent), len(failures), err

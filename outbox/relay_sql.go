@@ -4,9 +4,9 @@ import "github.com/claimq/claimq/internal/pgschema"
 
 // statements are the relay's, for one schema.
 type statements struct {
-	take, open, list, fetch, fetchHeld, advance, setAside         string
-	heads, topicHeads, followers, sent, refused, promote, anyHeld string
-	rotateOutbox, rotateWindows                                   string
+	take, open, list, fetch, fetchHeld, advance, setAside string
+	heads, topicHeads, followers, sent, refused, promote  string
+	rotateOutbox, rotateWindows                           string
 }
 
 func newStatements(schema string) *statements {
@@ -14,7 +14,7 @@ func newStatements(schema string) *statements {
 	return &statements{
 		take: sql(sqlTake), open: sql(sqlOpen), list: sql(sqlList), fetch: sql(sqlFetch), fetchHeld: sql(sqlFetchHeld),
 		advance: sql(sqlAdvance), setAside: sql(sqlSetAside), heads: sql(sqlHeads), topicHeads: sql(sqlTopicHeads),
-		followers: sql(sqlFollowers), sent: sql(sqlSent), refused: sql(sqlRefused), promote: sql(sqlPromote), anyHeld: sql(sqlAnyHeld),
+		followers: sql(sqlFollowers), sent: sql(sqlSent), refused: sql(sqlRefused), promote: sql(sqlPromote),
 		rotateOutbox: sql(sqlRotateOutbox), rotateWindows: sql(sqlRotateWindows),
 	}
 }
@@ -84,7 +84,7 @@ select o.seq, o.id, o.bucket, o.ordered, o.topic, o.key, o.value, o.header_keys,
 // key that is set aside stand only rows that are marked so.
 const sqlFetchHeld = `
 select o.seq, o.id, o.bucket, o.ordered, o.topic, o.key, o.value, o.header_keys, o.header_values,
-       case when (select h.seq from claimq.outbox_held h where h.seq = o.seq) is not null
+       case when (select h.seq from claimq.outbox_held h where h.bucket = o.bucket and h.seq = o.seq) is not null
               or o.ordered and o.key is not null
                  and (select h.seq from claimq.outbox_held h
                        where h.key = o.key and h.ordered and h.key is not null and h.topic = o.topic limit 1) is not null
@@ -116,17 +116,15 @@ select o.seq, o.bucket, o.ordered, o.id, o.topic, o.key, o.value, o.header_keys,
         select * from claimq.outbox_1 where ctid = any ($2::tid[])
         union all
         select * from claimq.outbox_2 where ctid = any ($3::tid[])) o on o.seq = t.seq
-    on conflict (seq) do nothing`
-
-const sqlAnyHeld = `
-select exists (select 1 from claimq.outbox_held where scope <> 'key' and next_at <= clock_timestamp())`
+    on conflict (bucket, seq) do nothing`
 
 // sqlHeads finds the rows of a slice that were refused and are due. Rows behind
-// them are not in the index that this walks.
+// them are not in the index that this walks. Due is told by the transaction's
+// clock, because the index cannot be searched by one that moves.
 const sqlHeads = `
 select seq, id, bucket, ordered, topic, key, value, header_keys, header_values, '' as held, attempts, scope::text
   from claimq.outbox_held
- where scope = 'row' and next_at <= clock_timestamp() and bucket >= $1 and bucket < $2
+ where scope = 'row' and next_at <= now() and bucket >= $1 and bucket < $2
  order by next_at
  limit $3`
 
@@ -149,7 +147,7 @@ select h.seq, h.id, h.bucket, h.ordered, h.topic, h.key, h.value, h.header_keys,
         where o.topic = t.topic and o.scope = 'topic' and o.bucket >= $1 and o.bucket < $2
         order by o.seq
         limit $4) h
- where $3::text is not null or h.next_at <= clock_timestamp()`
+ where $3::text is not null or h.next_at <= now()`
 
 // sqlFollowers finds the rows behind one that was set aside, in order.
 const sqlFollowers = `
@@ -160,21 +158,26 @@ select seq, id, bucket, ordered, topic, key, value, header_keys, header_values, 
  limit $4`
 
 // sqlSent forgets rows that are out.
-const sqlSent = `delete from claimq.outbox_held where seq = any ($1::bigint[])`
+const sqlSent = `
+delete from claimq.outbox_held h
+ using unnest($1::int2[], $2::bigint[]) as t (bucket, seq)
+ where h.bucket = t.bucket and h.seq = t.seq`
 
 // sqlRefused notes an attempt that failed, and when the next one is due.
 const sqlRefused = `
 update claimq.outbox_held h
    set scope = t.scope::claimq.held_scope, reason = t.reason, attempts = t.attempts,
        tried_at = clock_timestamp(), next_at = clock_timestamp() + t.delay
-  from unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::interval[]) as t (seq, scope, reason, attempts, delay)
- where h.seq = t.seq`
+  from unnest($1::int2[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::interval[])
+       as t (bucket, seq, scope, reason, attempts, delay)
+ where h.bucket = t.bucket and h.seq = t.seq`
 
 // sqlPromote makes a row that stood behind others the first of its key.
 const sqlPromote = `
-update claimq.outbox_held
+update claimq.outbox_held h
    set scope = 'row', next_at = clock_timestamp()
- where seq = any ($1::bigint[]) and scope = 'key'`
+  from unnest($1::int2[], $2::bigint[]) as t (bucket, seq)
+ where h.bucket = t.bucket and h.seq = t.seq and h.scope = 'key'`
 
 const sqlRotateOutbox = `select claimq.rotate_outbox()`
 

@@ -29,7 +29,8 @@ type sliceRelay struct {
 	place     placeRow
 	renewedAt time.Time
 
-	heldLooked time.Time // when rows that are set aside were last looked for
+	holds      bool      // rows are set aside, as of the newest window
+	heldLooked time.Time // when those that are due were last looked for
 }
 
 // A placeRow is a row of relay_windows.

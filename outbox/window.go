@@ -129,7 +129,7 @@ func (s *sliceRelay) list(ctx context.Context) (places []place, holds bool, err 
 		if err != nil {
 			return err
 		}
-		s.place = now
+		s.place, s.holds = now, holds
 		// A statement of its own: its snapshot is newer than until.
 		rows, err := tx.Query(ctx, s.sql.list, now.done, now.until, now.after, s.from(), s.to(), s.maxList)
 		if err != nil {
@@ -185,7 +185,7 @@ func (s *sliceRelay) read(ctx context.Context, page []place, holds bool) *readin
 // one transaction: a row is never in neither.
 func (s *sliceRelay) setAside(ctx context.Context, page []place, refused []refusal, to placeRow) error {
 	wanted := make(map[int64]bool, len(refused))
-	seqs, scopes, reasons, attempts := columns(refused)
+	_, seqs, scopes, reasons, attempts := columns(refused)
 	for _, seq := range seqs {
 		wanted[seq] = true
 	}
@@ -219,8 +219,9 @@ func (s *sliceRelay) setAside(ctx context.Context, page []place, refused []refus
 }
 
 // columns lays refusals out for a statement; attempts counts the failed one.
-func columns(refused []refusal) (seqs []int64, scopes, reasons []string, attempts []int32) {
+func columns(refused []refusal) (in []int16, seqs []int64, scopes, reasons []string, attempts []int32) {
 	for _, r := range refused {
+		in = append(in, r.row.bucket)
 		seqs = append(seqs, r.row.seq)
 		scopes = append(scopes, r.scope)
 		reasons = append(reasons, r.reason)
@@ -230,5 +231,5 @@ func columns(refused []refusal) (seqs []int64, scopes, reasons []string, attempt
 		}
 		attempts = append(attempts, int32(min(count, 1<<30))) //nolint:gosec // bounded
 	}
-	return seqs, scopes, reasons, attempts
+	return in, seqs, scopes, reasons, attempts
 }
