@@ -21,7 +21,8 @@ create function {{.schema}}.outbox_bucket(key bytea, id uuid) returns smallint
 -- Insert-only: a row is never updated and never deleted; a slot is emptied by
 -- TRUNCATE when all of it is out. Any program may insert here: what it must state
 -- is bucket, id, topic, key and value. The columns fit Debezium's outbox event
--- router (event id = id, key = key, payload = value, routed by topic).
+-- router (event id = id, key = key, payload = value, routed by topic;
+-- correlation_id and causation_id as additional headers).
 create table {{.schema}}.outbox (
     seq           bigint not null default nextval('{{.schema}}.outbox_seq'),
     xid           xid8 not null default pg_current_xact_id(), -- the top-level transaction, also inside a savepoint
@@ -35,6 +36,10 @@ create table {{.schema}}.outbox (
     value         bytea,
     header_keys   bytea[] not null default '{}',
     header_values bytea[] not null default '{}',
+    -- Two headers that most rows have, as columns: an array costs as much as the
+    -- rest of the row. Null: no such header. Bytes, because they come from records.
+    correlation_id bytea,
+    causation_id  bytea,
     constraint outbox_row_is_whole check (
         bucket between 0 and 63 and topic <> '' and cardinality(header_keys) = cardinality(header_values))
 ) partition by list (slot);
@@ -66,6 +71,8 @@ create table {{.schema}}.outbox_held (
     value         bytea,
     header_keys   bytea[] not null,
     header_values bytea[] not null,
+    correlation_id bytea,
+    causation_id  bytea,
     created_at    timestamptz not null,
     scope         {{.schema}}.held_scope not null,
     reason        text not null check (reason <> ''),
@@ -144,8 +151,10 @@ declare
     moved bigint;
 begin
     with gone as (delete from {{.schema}}.outbox returning *)
-    insert into {{.schema}}.outbox (seq, created_at, bucket, ordered, id, topic, key, value, header_keys, header_values)
-    select seq, created_at, bucket, ordered, id, topic, key, value, header_keys, header_values from gone;
+    insert into {{.schema}}.outbox (seq, created_at, bucket, ordered, id, topic, key, value,
+                                    header_keys, header_values, correlation_id, causation_id)
+    select seq, created_at, bucket, ordered, id, topic, key, value,
+           header_keys, header_values, correlation_id, causation_id from gone;
     get diagnostics moved = row_count;
     return moved;
 end $$;

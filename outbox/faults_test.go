@@ -150,3 +150,11 @@ func (s *stage) createTopic(topic string, partitions int, configs map[string]*st
 		s.t.Fatalf("create topic %s: %v, %v", topic, err, answer.Err)
 	}
 }
+
+// failNext makes the cluster answer the next produce request with code, appending
+// nothing.
+func (s *stage) failNext(code int16) {
+	s.kafka.ControlKey(produceKey, func(request kmsg.Request) (kmsg.Response, error, bool) {
+		return answerProduce(request, func(string, int32) int16 { return code }), nil, true
+	})
+}

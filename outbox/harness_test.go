@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -243,4 +244,40 @@ func eventually(t testing.TB, what string, holds func() bool) {
 		}
 		<-tick.C
 	}
+}
+
+// readAll reads a topic from its beginning to its present end.
+func (s *stage) readAll(t interface{ Fatal(args ...any) }, topic string) []*kgo.Record {
+	client, err := kgo.NewClient(append(s.options(), kgo.ConsumeTopics(topic), kgo.FetchMaxWait(20*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	defer cancel()
+	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[int32]int64{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			left[o.Partition] = o.Offset
+		}
+	})
+	var records []*kgo.Record
+	for len(left) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(record *kgo.Record) {
+			records = append(records, record)
+			if record.Offset+1 >= left[record.Partition] {
+				delete(left, record.Partition)
+			}
+		})
+	}
+	return records
 }

@@ -28,9 +28,10 @@ type Config struct {
 // An Outbox adds effects to transactions. It holds no connection and no state and
 // may be used by any number of goroutines.
 type Outbox struct {
-	schema   pgschema.Schema
-	insert   string
-	maxBytes int
+	schema     pgschema.Schema
+	insert     string
+	insertBare string
+	maxBytes   int
 }
 
 // New returns an Outbox. An error names the field and what it may be.
@@ -41,15 +42,17 @@ func New(config Config) (*Outbox, error) {
 	if config.MaxBytes < 0 || config.MaxBytes > 1<<30 {
 		return nil, fmt.Errorf("outbox: MaxBytes is %d: it must be between 1 and %d, or 0 for %d", config.MaxBytes, 1<<30, DefaultMaxBytes)
 	}
+	schema := pgschema.Schema(config.Schema)
 	return &Outbox{
-		schema:   pgschema.Schema(config.Schema),
-		insert:   pgschema.Schema(config.Schema).SQL(sqlInsert),
-		maxBytes: config.MaxBytes,
+		schema:     schema,
+		insert:     schema.SQL(sqlInsert),
+		insertBare: schema.SQL(sqlInsertBare),
+		maxBytes:   config.MaxBytes,
 	}, nil
 }
 
 // standard is what the package's Add uses.
-var standard = &Outbox{insert: sqlInsert, maxBytes: DefaultMaxBytes}
+var standard = &Outbox{insert: sqlInsert, insertBare: sqlInsertBare, maxBytes: DefaultMaxBytes}
 
 // Add stores effects in tx, in the default schema and with default limits: see
 // [Outbox.Add].
@@ -78,7 +81,8 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, effects ...Effect) error {
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, o.insert, rows.arguments()...); err != nil {
+	insert, args := o.statement(rows)
+	if _, err := tx.Exec(ctx, insert, args...); err != nil {
 		return fmt.Errorf("outbox: add %d effects: %w", len(effects), err)
 	}
 	return nil
@@ -113,6 +117,7 @@ func (o *Outbox) queue(b *pgx.Batch, n int, at func(int) (Cause, *Effect)) error
 	if err != nil {
 		return err
 	}
-	b.Queue(o.insert, rows.arguments()...)
+	insert, args := o.statement(rows)
+	b.Queue(insert, args...)
 	return nil
 }

@@ -26,6 +26,8 @@ type outRow struct {
 	key, value   []byte
 	headerKeys   [][]byte
 	headerValues [][]byte
+	correlation  []byte
+	causation    []byte
 	held         string // why it must not be sent now: "", scopeKey or scopeTopic
 	attempts     int    // failed ones so far; of rows that were set aside
 	scope        string // of rows that were set aside
@@ -39,13 +41,20 @@ func (r *outRow) inOrder() (orderKey, bool) {
 	return orderKey{r.topic, string(r.key)}, r.ordered && r.key != nil
 }
 
-// record is the row as Kafka gets it.
+// record is the row as Kafka gets it: with its own headers, and those of the
+// columns behind them. Add has left out a column whose header is among its own.
 func (r *outRow) record() *kgo.Record {
-	headers := make([]kgo.RecordHeader, 0, len(r.headerKeys)+1)
+	headers := make([]kgo.RecordHeader, 0, len(r.headerKeys)+3)
 	named := false
 	for i, key := range r.headerKeys {
 		headers = append(headers, kgo.RecordHeader{Key: string(key), Value: r.headerValues[i]})
 		named = named || string(key) == HeaderID
+	}
+	if r.correlation != nil {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderCorrelation, Value: r.correlation})
+	}
+	if r.causation != nil {
+		headers = append(headers, kgo.RecordHeader{Key: HeaderCausation, Value: r.causation})
 	}
 	if !named {
 		headers = append(headers, kgo.RecordHeader{Key: HeaderID, Value: []byte(r.id.String())})
@@ -56,9 +65,11 @@ func (r *outRow) record() *kgo.Record {
 // wireSize is at least what the row takes in a batch, before compression: its
 // bytes, and the longest that each length and the record's own fields can be.
 func (r *outRow) wireSize() int {
-	size := 64 + len(r.key) + len(r.value) + 10 + len(HeaderID) + 36
+	const header = 10 // two lengths
+	size := 64 + len(r.key) + len(r.value) + header + len(HeaderID) + 36
+	size += 2*header + len(HeaderCorrelation) + len(r.correlation) + len(HeaderCausation) + len(r.causation)
 	for i, key := range r.headerKeys {
-		size += 10 + len(key) + len(r.headerValues[i])
+		size += header + len(key) + len(r.headerValues[i])
 	}
 	return size
 }
@@ -66,7 +77,10 @@ func (r *outRow) wireSize() int {
 // fields are the targets of a scan of the columns that every reader of rows
 // selects first.
 func (r *outRow) fields() []any {
-	return []any{&r.seq, &r.id, &r.bucket, &r.ordered, &r.topic, &r.key, &r.value, &r.headerKeys, &r.headerValues, &r.held}
+	return []any{
+		&r.seq, &r.id, &r.bucket, &r.ordered, &r.topic, &r.key, &r.value, &r.headerKeys, &r.headerValues,
+		&r.correlation, &r.causation, &r.held,
+	}
 }
 
 func scanOutRow(rows pgx.CollectableRow) (outRow, error) {

@@ -69,7 +69,8 @@ select w.slot, w.ctid, w.seq, w.bytes
 // its rows is in an open window; the reader compares seq all the same, because an
 // operator can rewrite a table.
 const sqlFetch = `
-select o.seq, o.id, o.bucket, o.ordered, o.topic, o.key, o.value, o.header_keys, o.header_values, '' as held
+select o.seq, o.id, o.bucket, o.ordered, o.topic, o.key, o.value, o.header_keys, o.header_values,
+       o.correlation_id, o.causation_id, '' as held
   from (select * from claimq.outbox_0 where ctid = any ($1::tid[])
         union all
         select * from claimq.outbox_1 where ctid = any ($2::tid[])
@@ -84,6 +85,7 @@ select o.seq, o.id, o.bucket, o.ordered, o.topic, o.key, o.value, o.header_keys,
 // key that is set aside stand only rows that are marked so.
 const sqlFetchHeld = `
 select o.seq, o.id, o.bucket, o.ordered, o.topic, o.key, o.value, o.header_keys, o.header_values,
+       o.correlation_id, o.causation_id,
        case when (select h.seq from claimq.outbox_held h where h.bucket = o.bucket and h.seq = o.seq) is not null
               or o.ordered and o.key is not null
                  and (select h.seq from claimq.outbox_held h
@@ -107,8 +109,9 @@ select claimq.relay_advance($1, $2, $3, $4, $5::pg_snapshot, $6::pg_snapshot, $7
 // the place beyond them. A row that is there already stays as it is.
 const sqlSetAside = `
 insert into claimq.outbox_held (seq, bucket, ordered, id, topic, key, value, header_keys, header_values,
-                                created_at, scope, reason, attempts, tried_at, next_at)
-select o.seq, o.bucket, o.ordered, o.id, o.topic, o.key, o.value, o.header_keys, o.header_values, o.created_at,
+                                correlation_id, causation_id, created_at, scope, reason, attempts, tried_at, next_at)
+select o.seq, o.bucket, o.ordered, o.id, o.topic, o.key, o.value, o.header_keys, o.header_values,
+       o.correlation_id, o.causation_id, o.created_at,
        t.scope::claimq.held_scope, t.reason, t.attempts, clock_timestamp(), clock_timestamp() + $7::interval
   from unnest($4::bigint[], $5::text[], $6::text[], $8::int[]) as t (seq, scope, reason, attempts)
   join (select * from claimq.outbox_0 where ctid = any ($1::tid[])
@@ -122,7 +125,8 @@ select o.seq, o.bucket, o.ordered, o.id, o.topic, o.key, o.value, o.header_keys,
 // them are not in the index that this walks. Due is told by the transaction's
 // clock, because the index cannot be searched by one that moves.
 const sqlHeads = `
-select seq, id, bucket, ordered, topic, key, value, header_keys, header_values, '' as held, attempts, scope::text
+select seq, id, bucket, ordered, topic, key, value, header_keys, header_values,
+       correlation_id, causation_id, '' as held, attempts, scope::text
   from claimq.outbox_held
  where scope = 'row' and next_at <= now() and bucket >= $1 and bucket < $2
  order by next_at
@@ -132,7 +136,8 @@ select seq, id, bucket, ordered, topic, key, value, header_keys, header_values, 
 // each topic whose oldest is due, as a probe. Given a topic in $3 it finds that
 // topic's next rows, due or not, for the relay that has just seen the probe pass.
 const sqlTopicHeads = `
-select h.seq, h.id, h.bucket, h.ordered, h.topic, h.key, h.value, h.header_keys, h.header_values, '' as held, h.attempts, h.scope::text
+select h.seq, h.id, h.bucket, h.ordered, h.topic, h.key, h.value, h.header_keys, h.header_values,
+       h.correlation_id, h.causation_id, '' as held, h.attempts, h.scope::text
   from (select $3::text as topic where $3::text is not null
         union all
         (with recursive topics as (
@@ -151,7 +156,8 @@ select h.seq, h.id, h.bucket, h.ordered, h.topic, h.key, h.value, h.header_keys,
 
 // sqlFollowers finds the rows behind one that was set aside, in order.
 const sqlFollowers = `
-select seq, id, bucket, ordered, topic, key, value, header_keys, header_values, '' as held, attempts, scope::text
+select seq, id, bucket, ordered, topic, key, value, header_keys, header_values,
+       correlation_id, causation_id, '' as held, attempts, scope::text
   from claimq.outbox_held
  where key = $1 and ordered and key is not null and topic = $2 and seq > $3
  order by seq

@@ -3,6 +3,7 @@ package outbox
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -18,11 +19,21 @@ const buckets = 64
 // for once; header arrays come as text, because an array of arrays cannot be
 // unnested by rows.
 const sqlInsert = `
-insert into claimq.outbox (slot, bucket, ordered, id, topic, key, value, header_keys, header_values)
+insert into claimq.outbox (slot, bucket, ordered, id, topic, key, value, correlation_id, causation_id, header_keys, header_values)
 select (select claimq.outbox_slot(clock_timestamp())),
-       t.bucket, t.ordered, t.id, t.topic, t.key, t.value, t.header_keys::bytea[], t.header_values::bytea[]
-  from unnest($1::int2[], $2::bool[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[])
-       as t (bucket, ordered, id, topic, key, value, header_keys, header_values)`
+       t.bucket, t.ordered, t.id, t.topic, t.key, t.value, t.correlation_id, t.causation_id,
+       t.header_keys::bytea[], t.header_values::bytea[]
+  from unnest($1::int2[], $2::bool[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[], $9::text[], $10::text[])
+       as t (bucket, ordered, id, topic, key, value, correlation_id, causation_id, header_keys, header_values)`
+
+// sqlInsertBare is sqlInsert for effects without headers of their own, which
+// spares the arrays.
+const sqlInsertBare = `
+insert into claimq.outbox (slot, bucket, ordered, id, topic, key, value, correlation_id, causation_id)
+select (select claimq.outbox_slot(clock_timestamp())),
+       t.bucket, t.ordered, t.id, t.topic, t.key, t.value, t.correlation_id, t.causation_id
+  from unnest($1::int2[], $2::bool[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[], $7::bytea[], $8::bytea[])
+       as t (bucket, ordered, id, topic, key, value, correlation_id, causation_id)`
 
 // rows are the columns of an insert.
 type rows struct {
@@ -31,22 +42,29 @@ type rows struct {
 	ids          []pgtype.UUID
 	topics       []string
 	keys, values [][]byte
-	headerKeys   []string
+	correlations [][]byte
+	causations   [][]byte
+	headerKeys   []string // nil when no row has headers of its own
 	headerValues []string
 }
 
-func (r *rows) arguments() []any {
-	return []any{r.buckets, r.ordered, r.ids, r.topics, r.keys, r.values, r.headerKeys, r.headerValues}
+// statement returns the insert for the rows, and its arguments.
+func (o *Outbox) statement(r *rows) (string, []any) {
+	args := []any{r.buckets, r.ordered, r.ids, r.topics, r.keys, r.values, r.correlations, r.causations}
+	if r.headerKeys == nil {
+		return o.insertBare, args
+	}
+	return o.insert, append(args, r.headerKeys, r.headerValues)
 }
 
 // rows checks n effects and lays them out.
 func (o *Outbox) rows(n int, at func(int) (Cause, *Effect)) (*rows, error) {
+	bytes := make([][]byte, 4*n)
 	r := &rows{
 		buckets: make([]int16, n), ordered: make([]bool, n), ids: make([]pgtype.UUID, n), topics: make([]string, n),
-		keys: make([][]byte, n), values: make([][]byte, n), headerKeys: make([]string, n), headerValues: make([]string, n),
+		keys: bytes[:n], values: bytes[n : 2*n], correlations: bytes[2*n : 3*n], causations: bytes[3*n:],
 	}
 	seen := make(map[uuid.UUID]struct{}, n)
-	var text headerText
 	for i := range n {
 		cause, effect := at(i)
 		id, err := effect.check(cause, o.maxBytes)
@@ -63,9 +81,30 @@ func (o *Outbox) rows(n int, at func(int) (Cause, *Effect)) (*rows, error) {
 		r.topics[i] = effect.Topic
 		r.keys[i] = effect.Key
 		r.values[i] = effect.Value
-		r.headerKeys[i], r.headerValues[i] = text.render(cause, effect.Headers)
+		r.correlations[i] = ownOr(effect.Headers, HeaderCorrelation, cause.CorrelationID)
+		r.causations[i] = ownOr(effect.Headers, HeaderCausation, cause.CausationID)
+		if len(effect.Headers) > 0 && r.headerKeys == nil {
+			r.headerKeys, r.headerValues = slices.Repeat([]string{"{}"}, n), slices.Repeat([]string{"{}"}, n)
+		}
+	}
+	if r.headerKeys != nil {
+		var text headerText
+		for i := range n {
+			if _, effect := at(i); len(effect.Headers) > 0 {
+				r.headerKeys[i], r.headerValues[i] = text.render(effect.Headers)
+			}
+		}
 	}
 	return r, nil
+}
+
+// ownOr returns the column for a header that comes from the cause: null when there
+// is nothing to say, or when the effect says it itself.
+func ownOr(headers []kgo.RecordHeader, key, value string) []byte {
+	if value == "" || slices.ContainsFunc(headers, func(h kgo.RecordHeader) bool { return h.Key == key }) {
+		return nil
+	}
+	return []byte(value)
 }
 
 // bucketOf is the twin of the SQL function outbox_bucket.
@@ -81,28 +120,12 @@ func bucketOf(key []byte, id uuid.UUID) int16 {
 // to row for its buffers.
 type headerText struct{ keys, values []byte }
 
-func (t *headerText) render(cause Cause, headers []kgo.RecordHeader) (keys, values string) {
+func (t *headerText) render(headers []kgo.RecordHeader) (keys, values string) {
 	t.keys, t.values = append(t.keys[:0], '{'), append(t.values[:0], '{')
-	correlation, causation := cause.CorrelationID != "", cause.CausationID != ""
 	for _, h := range headers {
-		switch h.Key {
-		case HeaderCorrelation:
-			correlation = false
-		case HeaderCausation:
-			causation = false
-		}
 		t.add(h.Key, h.Value)
 	}
-	if correlation {
-		t.add(HeaderCorrelation, []byte(cause.CorrelationID))
-	}
-	if causation {
-		t.add(HeaderCausation, []byte(cause.CausationID))
-	}
-	if len(t.keys) == 1 {
-		return "{}", "{}"
-	}
-	t.keys[len(t.keys)-1], t.values[len(t.values)-1] = '}', '}'
+	t.keys[len(t.keys)-1], t.values[len(t.values)-1] = '}', '}' // in place of the last comma
 	return string(t.keys), string(t.values)
 }
 

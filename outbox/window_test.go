@@ -253,7 +253,7 @@ func TestNothingNotifies(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		sqlInsert, sqlTake, sqlOpen, sqlList, sqlFetch, sqlFetchHeld, sqlAdvance, sqlSetAside,
+		sqlInsert, sqlInsertBare, sqlTake, sqlOpen, sqlList, sqlFetch, sqlFetchHeld, sqlAdvance, sqlSetAside,
 		sqlHeads, sqlTopicHeads, sqlFollowers, sqlSent, sqlRefused, sqlPromote, sqlRotateOutbox, sqlRotateWindows,
 	} {
 		if strings.Contains(strings.ToLower(text), "notify") || strings.Contains(strings.ToLower(text), "listen") {
