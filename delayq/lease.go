@@ -39,7 +39,8 @@ type LeaseOptions struct {
 	For time.Duration
 }
 
-// Run is the head of one order key's items, handed out to be handled in order.
+// Run is the head of one order key's items, handed out to be handled in order. An
+// item that is not ordered is a run by itself, under its own id.
 // It belongs to its holder: it may be passed between goroutines, but not used by
 // two at once.
 type Run struct {
@@ -182,14 +183,14 @@ func (s *Store) handOut(ctx context.Context, tx pgx.Tx, queue int32, keys, token
 	each := max(o.Items/len(keys), 1)
 	b.Queue(s.sql.handOut, queue, keys, tokens, each, o.Bytes).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			item, err := scanItem(rows)
+			item, key, err := scanItem(rows)
 			if err != nil {
 				return err
 			}
-			run := byKey[item.OrderKey]
+			run := byKey[key]
 			if run == nil {
-				run = &Run{Queue: queue, OrderKey: item.OrderKey}
-				byKey[item.OrderKey] = run
+				run = &Run{Queue: queue, OrderKey: key}
+				byKey[key] = run
 			}
 			run.Items = append(run.Items, item)
 		}
@@ -227,9 +228,10 @@ func (o LeaseOptions) withDefaults() LeaseOptions {
 	return o
 }
 
-// scanItem reads one row of itemColumns.
-func scanItem(rows pgx.Rows) (*Item, error) {
-	item := &Item{}
+// scanItem reads one row of itemColumns, and the key that the item is stored
+// under: its own id when nothing is ordered.
+func scanItem(rows pgx.Rows) (item *Item, key uuid.UUID, err error) {
+	item = &Item{}
 	var (
 		joins, claim, fingerprint, replay pgtype.UUID
 		tenant, operation                 pgtype.Text
@@ -240,7 +242,7 @@ func scanItem(rows pgx.Rows) (*Item, error) {
 		age                               int64 // microseconds
 	)
 	targets := []any{
-		&item.ID, &item.OrderPos, &item.Queue, &item.Kind, &item.OrderKey, &joins, &item.DueAt,
+		&item.ID, &item.OrderPos, &item.Queue, &item.Kind, &key, &joins, &item.DueAt,
 		&item.Starts, &item.Attempts, &item.Crashes, &item.Interrupted, &item.InterruptedWhy,
 		&claim, &fingerprint, &item.FingerprintVersion, &tenant, &operation, &item.Shown,
 		&topic, &partition, &offset, &leaderEpoch,
@@ -248,7 +250,13 @@ func scanItem(rows pgx.Rows) (*Item, error) {
 	targets = append(targets, columns.Targets()...)
 	targets = append(targets, &item.FirstSeen, &age, &item.ErrorClass, &item.ErrorMessage, &replay, &item.ReplayCount)
 	if err := rows.Scan(targets...); err != nil {
-		return nil, err
+		return nil, key, err
+	}
+	switch {
+	case joins.Valid:
+		item.OrderKey = joins.Bytes
+	case key != item.ID:
+		item.OrderKey = key
 	}
 	item.Claim = uuid.NullUUID{UUID: claim.Bytes, Valid: claim.Valid}
 	item.Fingerprint = fingerprint.Bytes
@@ -261,7 +269,7 @@ func scanItem(rows pgx.Rows) (*Item, error) {
 		at.Partition, at.Offset = partition.Int32, offset.Int64
 	}
 	item.Record = columns.Record(at)
-	return item, nil
+	return item, key, nil
 }
 
 func pointer(t pgtype.Text) *string {

@@ -157,6 +157,9 @@ func scanLetter(row pgx.CollectableRow) (*Letter, error) {
 	l.Fingerprint = fingerprint.Bytes
 	l.Tenant, l.Operation = pointer(tenant), pointer(operation)
 	l.SettledAt = settled.Time
+	if l.OrderKey == l.ID {
+		l.OrderKey = uuid.Nil // nothing is ordered
+	}
 	at := rowrecord.Position{LeaderEpoch: leaderEpoch}
 	if topic.Valid {
 		l.Source = &Source{Topic: topic.Int32, Partition: partition.Int32, Offset: offset.Int64, LeaderEpoch: leaderEpoch}
