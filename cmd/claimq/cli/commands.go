@@ -12,7 +12,9 @@ import "github.com/spf13/cobra"
 func commands(env *Env) []*cobra.Command {
 	return []*cobra.Command{
 		newConfigCommand(env),
+		newRunCommand(env),
 		newMigrateCommand(env),
+		newClaimsCommand(env),
 		newVersionCommand(env),
 	}
 }

@@ -59,7 +59,7 @@ func (e *Env) readConfig() (*Config, error) {
 	shorts := envprovider.Opt{Prefix: envPrefix, EnvironFunc: e.Environ, TransformFunc: func(name, value string) (string, any) {
 		return shortVariables[name], envText(value)
 	}}
-	variables := envVariables{queues: queueNames(k)}
+	variables := envVariables{queues: k.MapKeys("queues")}
 	longs := envprovider.Opt{Prefix: envPrefix, EnvironFunc: e.Environ, TransformFunc: variables.transform}
 	for _, layer := range []envprovider.Opt{shorts, longs} {
 		if err := k.Load(envprovider.Provider(delimiter, layer), nil, koanf.WithMergeFunc(mergeLayer)); err != nil {
@@ -163,5 +163,3 @@ func (p *fileParser) Unmarshal(text []byte) (map[string]any, error) {
 func (p *fileParser) Marshal(map[string]any) ([]byte, error) {
 	return nil, errors.ErrUnsupported // koanf asks for it, claimq writes no configuration
 }
-
-func queueNames(k *koanf.Koanf) []string { return k.MapKeys("queues") }

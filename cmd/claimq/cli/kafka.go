@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -37,7 +38,7 @@ func (e *Env) kafkaOptions(c *Config) ([]kgo.Opt, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(brokers...),
 		kgo.ClientID(c.Kafka.ClientID),
-		kgo.WithLogger(kslog.New(logger.With("source", "kafka client"))),
+		kgo.WithLogger(kslog.New(slog.New(clientLog{logger.Handler()}).With("source", "kafka client"))),
 	}
 	if tlsConfig != nil {
 		options = append(options, kgo.DialTLSConfig(tlsConfig))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -37,6 +38,23 @@ func (e *Env) logger(c *Config) (*slog.Logger, error) {
 	}
 	return slog.New(handler), nil
 }
+
+// clientLog is the log of Kafka's client, which tells every step of a group's life
+// as information: that is for who looks for a mistake. What it warns of is shown.
+type clientLog struct{ slog.Handler }
+
+// Enabled is of slog.Handler.
+func (l clientLog) Enabled(ctx context.Context, level slog.Level) bool {
+	return l.Handler.Enabled(ctx, slog.LevelDebug) || level >= slog.LevelWarn && l.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs is of slog.Handler.
+func (l clientLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return clientLog{l.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup is of slog.Handler.
+func (l clientLog) WithGroup(name string) slog.Handler { return clientLog{l.Handler.WithGroup(name)} }
 
 // oneOf reports a word that is not among those that a field can have, or returns
 // nil when it is.
