@@ -117,6 +117,10 @@ type Config struct {
 	// so that they do not wait for its next poll. Starting and stopping it is the
 	// caller's. Default: none.
 	Relay Waker
+	// Committed, when set, is called after each commit with the number of messages that
+	// got their outcome in it: for progress, and for tests that wait. It must be quick
+	// and safe for concurrent use.
+	Committed func(messages int)
 	// Metrics collects figures; one value serves any number of queues. Default: none.
 	Metrics *Metrics
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/claimq/claimq/dedup"
+	"github.com/claimq/claimq/internal/pgarray"
 )
 
 // knownThings is what the first flight found about a batch besides its claims.
@@ -50,7 +51,9 @@ func (a *attempt) queueKnown(b *pgx.Batch) {
 			keys = append(keys, t.orderKey)
 		}
 	}
-	b.Queue(a.c.sql.known, a.c.queue, ranges.topics, ranges.partitions, ranges.low, ranges.high, claims, keys).
+	b.Queue(a.c.sql.known, a.c.queue,
+		pgarray.Int4s(ranges.topics), pgarray.Int4s(ranges.partitions), pgarray.Int8s(ranges.low), pgarray.Int8s(ranges.high),
+		pgarray.UUIDs(claims), pgarray.UUIDs(keys)).
 		Query(a.known.scan)
 }
 

@@ -64,6 +64,9 @@ func (c *Consumer) count(w *work, err error) {
 		c.logOutcome(t)
 	}
 	c.metrics.batch(c.config.Queue, len(w.tasks))
+	if c.config.Committed != nil {
+		c.config.Committed(len(w.tasks))
+	}
 }
 
 // finishTasks lets go of what handlers left on the messages and returns a function

@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/claimq/claimq/internal/pgarray"
 )
 
 // A Flight is a set of claims whose statements travel in a caller's batch: the
@@ -56,7 +59,9 @@ func (s *Store) plan(p *phase, requests []Request) *Flight {
 		claimed: make(map[uuid.UUID]bool, len(requests)),
 	}
 	for i := range requests {
-		f.digests[i] = requests[i].Identity.Digest()
+		if f.digests[i] = requests[i].Digest; f.digests[i] == uuid.Nil {
+			f.digests[i] = requests[i].Identity.Digest()
+		}
 	}
 	f.columns, f.copies = fold(requests, f.digests, time.Now(), s.keepShown)
 	return f
@@ -64,15 +69,15 @@ func (s *Store) plan(p *phase, requests []Request) *Flight {
 
 func (f *Flight) queueInsert(b *pgx.Batch) {
 	b.Queue(f.store.sql.insertSQL(f.phase), f.columns.args()...).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
+		var id pgtype.UUID // scanning into a uuid.UUID goes by way of text
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-			f.claimed[id] = true
+			f.claimed[id.Bytes] = true
 			return nil
 		})
 		return err
 	})
 	if len(f.phase.inserts) > 1 {
-		b.Queue(f.store.sql.copyNext[f.phase.inserts[0]][f.phase.inserts[1]], f.columns.ids)
+		b.Queue(f.store.sql.copyNext[f.phase.inserts[0]][f.phase.inserts[1]], pgarray.UUIDs(f.columns.ids))
 	}
 }
 
@@ -119,7 +124,7 @@ func (f *Flight) Unclaim(b *pgx.Batch, digests []uuid.UUID) {
 		return
 	}
 	for _, slot := range f.phase.inserts {
-		b.Queue(f.store.sql.unclaim[slot], digests)
+		b.Queue(f.store.sql.unclaim[slot], pgarray.UUIDs(digests))
 	}
 }
 
@@ -157,7 +162,7 @@ func (f *Flight) lookup(ctx context.Context, tx BatchSender) (map[uuid.UUID]*sig
 	// The older segments last: a row there is the first copy's, whatever stands in
 	// the newer ones.
 	for _, slot := range slices.Concat(f.phase.inserts, f.phase.lookups) {
-		batch.Queue(f.store.sql.lookup[slot], missing).Query(func(rows pgx.Rows) error {
+		batch.Queue(f.store.sql.lookup[slot], pgarray.UUIDs(missing)).Query(func(rows pgx.Rows) error {
 			return scanSighted(rows, known)
 		})
 	}
@@ -170,19 +175,20 @@ func (f *Flight) lookup(ctx context.Context, tx BatchSender) (map[uuid.UUID]*sig
 
 func scanSighted(rows pgx.Rows, known map[uuid.UUID]*sighted) error {
 	var (
-		id               uuid.UUID
+		id, fingerprint  pgtype.UUID
 		row              sighted
 		topic, partition *int32
 		offset           *int64
 	)
 	_, err := pgx.ForEachRow(rows,
-		[]any{&id, &row.fingerprint, &row.version, &topic, &partition, &offset, &row.recordAt, &row.claimedAt},
+		[]any{&id, &fingerprint, &row.version, &topic, &partition, &offset, &row.recordAt, &row.claimedAt},
 		func() error {
 			found := row
+			found.fingerprint = fingerprint.Bytes
 			if topic != nil && partition != nil && offset != nil {
 				found.first = &Sighting{Topic: *topic, Partition: *partition, Offset: *offset}
 			}
-			known[id] = &found
+			known[id.Bytes] = &found
 			return nil
 		})
 	return err

@@ -6,12 +6,17 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/claimq/claimq/internal/pgarray"
 )
 
 // A Request asks for one id.
 type Request struct {
 	// Identity says what is asked for: scope, id and fingerprint.
 	Identity Identity
+	// Digest stands for the identity's own, for a message whose digest was kept and
+	// whose rules may have changed since. Zero: Identity.Digest().
+	Digest uuid.UUID
 	// Queue is the queue's number in claimq.queues. Store.Claim looks it up by
 	// Identity.Queue when it is 0.
 	Queue int32
@@ -102,5 +107,8 @@ func (c *columns) add(r *Request, digest uuid.UUID, now time.Time, keepShown boo
 }
 
 func (c *columns) args() []any {
-	return []any{c.ids, c.queues, c.fingerprints, c.versions, c.topics, c.partitions, c.offsets, c.recordAt, c.shown}
+	return []any{
+		pgarray.UUIDs(c.ids), pgarray.Int4s(c.queues), pgarray.UUIDs(c.fingerprints), pgarray.Int2s(c.versions),
+		pgarray.Int4s(c.topics), pgarray.Int4s(c.partitions), pgarray.Int8s(c.offsets), pgarray.Times(c.recordAt), pgarray.Texts(c.shown),
+	}
 }
