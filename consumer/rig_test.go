@@ -18,6 +18,7 @@ import (
 
 	"github.com/claimq/claimq/consumer"
 	"github.com/claimq/claimq/dedup"
+	"github.com/claimq/claimq/delayq"
 	"github.com/claimq/claimq/internal/pgtest"
 )
 
@@ -239,3 +240,10 @@ func (w testWriter) Write(line []byte) (int, error) {
 }
 
 var errBoom = errors.New("boom")
+
+// never is a retry policy whose second attempt no test lives to see; soon is one
+// that comes at once.
+var (
+	never = delayq.Policy{InitialDelay: time.Hour}
+	soon  = delayq.Policy{InitialDelay: time.Millisecond, NoJitter: true, Factor: 1}
+)
