@@ -294,6 +294,16 @@ func TestTryOfATopicThatThereIsNot(t *testing.T) {
 	}
 }
 
+func TestTryGivesUpOnBrokersThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	cluster, client := fake(t, 1)
+	cluster.Close()
+	_, err := keystry.Try(t.Context(), client, keystry.Options{Topics: []string{"orders"}, Last: 1, Rules: byHeader, Queue: "q", Patience: 200 * time.Millisecond})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Try = %v, want it to give up after its patience", err)
+	}
+}
+
 func TestTryRefusesWhatCannotBeTried(t *testing.T) {
 	t.Parallel()
 	_, client := fake(t, 1)
@@ -338,7 +348,7 @@ func TestTryGivesUpOnASilentBroker(t *testing.T) {
 		return response, nil, true
 	})
 	r, err := keystry.Try(t.Context(), client, keystry.Options{
-		Topics: []string{"orders"}, Last: 1, Rules: byHeader, Queue: "q", Quiet: 50 * time.Millisecond,
+		Topics: []string{"orders"}, Last: 1, Rules: byHeader, Queue: "q", Patience: 50 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/claimq/claimq/internal/nearest"
 )
 
-// Options say what is tried. All but Quiet are required.
+// Options say what is tried. All but Patience are required.
 type Options struct {
 	// Topics are read, in this order.
 	Topics []string
@@ -27,9 +27,10 @@ type Options struct {
 	// Rules is the rule; it must be valid. Queue is the name that ids are unique in.
 	Rules dedup.Rules
 	Queue string
-	// Quiet is how long a broker may send nothing before the rest of a partition is
-	// given up as unreadable. Default 10 s.
-	Quiet time.Duration
+	// Patience is how long Kafka may take to answer where a topic begins and ends, and
+	// how long it may send nothing before the rest of a partition is given up as
+	// unreadable. Default 10 s.
+	Patience time.Duration
 }
 
 // A MissingTopicError says that Kafka has no such topic, or does not show it.
@@ -56,16 +57,16 @@ func Try(ctx context.Context, client []kgo.Opt, o Options) (Report, error) {
 	if err := o.Rules.Validate(); err != nil {
 		return Report{}, err
 	}
-	if o.Quiet <= 0 {
-		o.Quiet = 10 * time.Second
+	if o.Patience <= 0 {
+		o.Patience = 10 * time.Second
 	}
 	t := newTrial(o.Queue, o.Rules)
 	for _, topic := range o.Topics {
-		id, ranges, err := findRanges(ctx, client, topic, o.Last)
+		id, ranges, err := o.findRanges(ctx, client, topic)
 		if err != nil {
 			return Report{}, err
 		}
-		r := reader{topic: topic, id: id, ranges: ranges, left: len(ranges), quiet: o.Quiet, trial: t}
+		r := reader{topic: topic, id: id, ranges: ranges, left: len(ranges), patience: o.Patience, trial: t}
 		if err := r.read(ctx, client); err != nil {
 			return Report{}, err
 		}
@@ -76,7 +77,9 @@ func Try(ctx context.Context, client []kgo.Opt, o Options) (Report, error) {
 
 // findRanges asks where the end of a topic is, as a reader of committed records
 // sees it. Partitions without records are left out.
-func findRanges(ctx context.Context, options []kgo.Opt, topic string, last int) (id [16]byte, ranges []Range, err error) {
+func (o *Options) findRanges(ctx context.Context, options []kgo.Opt, topic string) (id [16]byte, ranges []Range, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Patience)
+	defer cancel()
 	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return id, nil, fmt.Errorf("make a Kafka client: %w", err)
@@ -112,7 +115,7 @@ func findRanges(ctx context.Context, options []kgo.Opt, topic string, last int) 
 		}
 	})
 	slices.SortFunc(ranges, func(a, b Range) int { return int(a.Partition - b.Partition) })
-	shorten(ranges, int64(last))
+	shorten(ranges, int64(o.Last))
 	return detail.ID, ranges, nil
 }
 
@@ -144,13 +147,13 @@ func shorten(ranges []Range, last int64) {
 
 // A reader reads the ranges of one topic.
 type reader struct {
-	topic  string
-	id     [16]byte
-	ranges []Range
-	left   int // ranges that are not read to their end
-	quiet  time.Duration
-	trial  *trial
-	done   map[int32]bool
+	topic    string
+	id       [16]byte
+	ranges   []Range
+	left     int // ranges that are not read to their end
+	patience time.Duration
+	trial    *trial
+	done     map[int32]bool
 }
 
 func (r *reader) read(ctx context.Context, options []kgo.Opt) error {
@@ -190,7 +193,7 @@ func (r *reader) read(ctx context.Context, options []kgo.Opt) error {
 // poll looks at what comes next, and reports whether anything came of a partition
 // that is not read to its end.
 func (r *reader) poll(ctx context.Context, client *kgo.Client) (sent bool, err error) {
-	quiet, cancel := context.WithTimeout(ctx, r.quiet)
+	quiet, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	fetches := client.PollFetches(quiet)
 	if ctx.Err() != nil {
