@@ -155,3 +155,12 @@ func TestKeysTryWithoutKafka(t *testing.T) {
 	t.Parallel()
 	wantAll(t, newTestEnv(t).refuse(ExitConfig, "keys", "try", "--topic", "orders", "--id", "key"), "no broker is named")
 }
+
+func TestKeysTryWithBrokersThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	cluster := fakeKafka(t, "orders")
+	brokers := brokersOf(cluster)
+	cluster.Close()
+	env := newTestEnv(t, "CLAIMQ_BROKERS="+brokers)
+	wantAll(t, env.refuse(ExitFailed, "keys", "try", "--topic", "orders", "--id", "key"), "no broker answers")
+}
