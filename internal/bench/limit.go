@@ -63,9 +63,12 @@ func (m *meter) figure(name string, rows int64) Figure {
 	}
 }
 
+const limitName = "limit-pg"
+
 // limitTables makes what the limit writes: the same columns and indexes as a leaf
 // of claimq's claims, and the business table.
 const limitTables = `
+drop table if exists %[1]s.limit_claims, %[1]s.limit_orders;
 create table %[1]s.limit_claims (like %[1]s.claims_0 including all);
 create table %[1]s.limit_orders (id text not null, body jsonb not null)`
 
@@ -81,6 +84,9 @@ const limitInsert = `insert into %s.limit_orders (id, body) select u.id, u.body 
 // Limit makes the rows with bare batched SQL and nothing else: no Kafka, no order,
 // no position, no failures. It is what the database gives.
 func Limit(ctx context.Context, pool *pgxpool.Pool, schema string, records []*kgo.Record, connections, batch int) (Figure, error) {
+	if _, err := pool.Exec(ctx, fmt.Sprintf(limitTables, schema)); err != nil {
+		return Figure{}, fmt.Errorf("make the limit's tables: %w", err)
+	}
 	m := newMeter(len(records))
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -111,7 +117,7 @@ func Limit(ctx context.Context, pool *pgxpool.Pool, schema string, records []*kg
 	if err := pool.QueryRow(ctx, fmt.Sprintf("select count(*) from %s.limit_orders", schema)).Scan(&rows); err != nil {
 		return Figure{}, fmt.Errorf("count the rows: %w", err)
 	}
-	return m.figure("limit-pg", rows), nil
+	return m.figure(limitName, rows), nil
 }
 
 func limitBatch(ctx context.Context, pool *pgxpool.Pool, schema string, records []*kgo.Record, from int) error {
@@ -154,14 +160,6 @@ func limitBatch(ctx context.Context, pool *pgxpool.Pool, schema string, records 
 		}
 		return nil
 	})
-}
-
-// LimitTables makes the limit's tables.
-func LimitTables(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	if _, err := pool.Exec(ctx, fmt.Sprintf(limitTables, schema)); err != nil {
-		return fmt.Errorf("make the limit's tables: %w", err)
-	}
-	return nil
 }
 
 func digestOf(r *kgo.Record) []byte {

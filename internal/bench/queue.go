@@ -60,23 +60,31 @@ func handler(kind Kind, schema string) (consumer.Handler, error) {
 	return consumer.Handler{}, fmt.Errorf("handler kind %q: the kinds are sql, batch, pipelined, one", kind)
 }
 
+// A Drain is one run of a queue over a preloaded topic.
+type Drain struct {
+	Schema, Topic, Queue string
+	Kind                 Kind
+	Total, Distinct      int
+	Lanes, Batch         int
+}
+
 // Queue drains a preloaded topic with a claimq queue and checks that each distinct
 // id has made one row.
-func Queue(ctx context.Context, pool *pgxpool.Pool, kafka []kgo.Opt, schema, topic string, kind Kind, total, distinct, lanes, batch int) (Figure, error) {
-	if _, err := pool.Exec(ctx, fmt.Sprintf(`drop table if exists %[1]s.bench_orders; create table %[1]s.bench_orders (id text not null, body jsonb not null)`, schema)); err != nil {
-		return Figure{}, fmt.Errorf("make the business table: %w", err)
+func Queue(ctx context.Context, pool *pgxpool.Pool, kafka []kgo.Opt, d Drain) (Figure, error) {
+	if err := makeOrders(ctx, pool, d.Schema); err != nil {
+		return Figure{}, err
 	}
-	h, err := handler(kind, schema)
+	h, err := handler(d.Kind, d.Schema)
 	if err != nil {
 		return Figure{}, err
 	}
-	m := newMeter(total)
+	m := newMeter(d.Total)
 	q, err := consumer.New(pool, kafka, consumer.Config{
-		Queue: "bench-" + string(kind) + "-" + topic, Topics: []string{topic}, Schema: schema,
+		Queue: d.Queue, Topics: []string{d.Topic}, Schema: d.Schema,
 		Rules:       dedup.Rules{ID: []dedup.Source{dedup.Header(IDHeader)}},
 		Handler:     h,
 		Start:       consumer.StartEarliest(),
-		Concurrency: lanes, Batch: consumer.BatchLimits{Messages: batch},
+		Concurrency: d.Lanes, Batch: consumer.BatchLimits{Messages: d.Batch},
 		Logger:    slog.New(slog.DiscardHandler),
 		Committed: m.add,
 	})
@@ -86,11 +94,7 @@ func Queue(ctx context.Context, pool *pgxpool.Pool, kafka []kgo.Opt, schema, top
 	if err := q.Start(ctx); err != nil {
 		return Figure{}, err
 	}
-	defer func() {
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-		_ = q.Stop(stopping)
-	}()
+	defer stopQueue(ctx, q)
 	select {
 	case <-m.completed:
 	case <-q.Done():
@@ -99,11 +103,28 @@ func Queue(ctx context.Context, pool *pgxpool.Pool, kafka []kgo.Opt, schema, top
 		return Figure{}, ctx.Err()
 	}
 	var rows, ids int64
-	if err := pool.QueryRow(ctx, fmt.Sprintf("select count(*), count(distinct id) from %s.bench_orders", schema)).Scan(&rows, &ids); err != nil {
+	if err := pool.QueryRow(ctx, fmt.Sprintf("select count(*), count(distinct id) from %s.bench_orders", d.Schema)).Scan(&rows, &ids); err != nil {
 		return Figure{}, fmt.Errorf("count the rows: %w", err)
 	}
-	if rows != ids || ids != int64(distinct) {
-		return Figure{}, fmt.Errorf("%s: %d rows for %d ids, and %d were sent: the result is not exact", kind, rows, ids, distinct)
+	if rows != ids || ids != int64(d.Distinct) {
+		return Figure{}, fmt.Errorf("%s: %d rows for %d ids, and %d were sent: the result is not exact", figureName(d.Kind), rows, ids, d.Distinct)
 	}
-	return m.figure("claimq "+string(kind), rows), nil
+	return m.figure(figureName(d.Kind), rows), nil
+}
+
+func figureName(kind Kind) string { return "claimq " + string(kind) }
+
+func makeOrders(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	_, err := pool.Exec(ctx, fmt.Sprintf(`drop table if exists %[1]s.bench_orders; create table %[1]s.bench_orders (id text not null, body jsonb not null)`, schema))
+	if err != nil {
+		return fmt.Errorf("make the business table: %w", err)
+	}
+	return nil
+}
+
+// stopQueue stops a queue whose work is done: that it stops late loses nothing.
+func stopQueue(ctx context.Context, q *consumer.Consumer) {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	_ = q.Stop(stopping)
 }

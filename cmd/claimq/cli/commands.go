@@ -16,6 +16,7 @@ func commands(env *Env) []*cobra.Command {
 		newMigrateCommand(env),
 		newKeysCommand(env),
 		newClaimsCommand(env),
+		newBenchCommand(env),
 		newVersionCommand(env),
 	}
 }
