@@ -14,6 +14,7 @@ func commands(env *Env) []*cobra.Command {
 		newConfigCommand(env),
 		newRunCommand(env),
 		newMigrateCommand(env),
+		newPositionCommand(env),
 		newKeysCommand(env),
 		newClaimsCommand(env),
 		newBenchCommand(env),

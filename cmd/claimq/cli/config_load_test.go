@@ -372,6 +372,7 @@ func TestNoErrorTellsAPassword(t *testing.T) {
 		"host=h password='" + topSecret,
 		"host=h password=a " + topSecret,
 		"host=h port=x password=" + topSecret,
+		"mysql://u:" + topSecret + "@h/d?sslmode=disable",
 		topSecret,
 	} {
 		config := &Config{Database: DatabaseConfig{DSN: Secret(dsn)}}

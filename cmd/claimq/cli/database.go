@@ -169,7 +169,8 @@ func (e *Env) connectDirect(ctx context.Context, c *Config) (*pgx.Conn, error) {
 // could quote a part of the password.
 func checkAddress(dsn Secret) error {
 	if !strings.HasPrefix(string(dsn), "postgres://") && !strings.HasPrefix(string(dsn), "postgresql://") {
-		if !strings.Contains(string(dsn), "=") {
+		// A URL of another kind would pass for a keyword.
+		if !strings.Contains(string(dsn), "=") || strings.Contains(string(dsn), "://") {
 			return errors.New("it is neither a URL, postgres://user@host:5432/name, nor keywords and values, host=… user=…")
 		}
 		return nil

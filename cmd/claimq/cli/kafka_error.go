@@ -6,9 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // kafkaError adds to a failed request what a person can do about it.
@@ -20,10 +22,18 @@ func kafkaError(err error) error {
 		return fmt.Errorf("Kafka: the brokers do not know this mechanism: see kafka.sasl.mechanism (%w)", err) //nolint:staticcheck // a name
 	case untrusted(err):
 		return fmt.Errorf("Kafka: the broker's certificate is not trusted: see kafka.tls.ca_file and kafka.tls.server_name (%w)", err) //nolint:staticcheck // a name
+	case closed(err):
+		return fmt.Errorf("Kafka: the broker closed the connection: it goes down, or it wants other settings in kafka.tls and kafka.sasl (%w)", err) //nolint:staticcheck // a name
 	case kafkaPasses(err):
 		return fmt.Errorf("Kafka: no broker answers: see kafka.brokers, and kafka.tls for whether they want TLS (%w)", err) //nolint:staticcheck // a name
 	}
 	return fmt.Errorf("Kafka: %w", err) //nolint:staticcheck // a name
+}
+
+// closed reports that a broker hung up: it is going down, or it wants TLS or SASL.
+func closed(err error) bool {
+	var first *kgo.ErrFirstReadEOF
+	return errors.Is(err, io.EOF) || errors.As(err, &first)
 }
 
 func untrusted(err error) bool {
@@ -40,5 +50,5 @@ func kafkaPasses(err error) bool {
 		return false
 	}
 	var network net.Error
-	return kerr.IsRetriable(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)
+	return kerr.IsRetriable(err) || closed(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)
 }
