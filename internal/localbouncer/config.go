@@ -50,8 +50,8 @@ func (s *Server) settings() map[string]string {
 		"unix_socket_dir": "",
 		"pool_mode":       "transaction",
 		"auth_type":       "any",
-		// What a client of auth_type any is called on the console.
-		"admin_users":       "pgbouncer",
+		// The user that AdminDSN names.
+		"admin_users":       "claimq",
 		"max_client_conn":   "1000",
 		"default_pool_size": strconv.Itoa(s.config.PoolSize),
 		// Runtime parameters that clients often send and that a shared
