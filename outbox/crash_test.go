@@ -62,6 +62,7 @@ func TestAnotherRelayTakesOverWhereverTheFirstWasKilled(t *testing.T) {
 				}
 				first, second := s.relay(RelayConfig{}), s.relay(RelayConfig{})
 				first.maxPage, second.maxPage = 3, 3
+				first.commitEvery = 0
 				s.crashed(first, at, nth)
 				if did := s.round(second); did.standby != 1 {
 					t.Fatalf("the second relay did not wait for the lease: %+v", did)

@@ -52,6 +52,8 @@ var (
 	ErrNoID = errors.New("the effect has no id: set ID, or give it a Name and a context that carries a Cause with a claim")
 	// ErrNoTopic says that the effect names no topic.
 	ErrNoTopic = errors.New("the effect has no topic: set Topic")
+	// ErrTopicName says that no topic can have the effect's name for one.
+	ErrTopicName = errors.New("no topic can have this name: Kafka takes letters, digits, dots, underscores and hyphens, at most 249")
 	// ErrSameID says that two effects of one call would be published under one id,
 	// so that their consumer would drop the second.
 	ErrSameID = errors.New("two effects of one call have the same id: tell them apart by Name or Step")
@@ -99,8 +101,11 @@ func (e *Effect) refuse(reason error, limit int) error {
 
 // check reports what makes the effect impossible, and returns its id.
 func (e *Effect) check(cause Cause, maxBytes int) (uuid.UUID, error) {
-	if e.Topic == "" {
+	switch {
+	case e.Topic == "":
 		return uuid.Nil, e.refuse(ErrNoTopic, 0)
+	case !topicName(e.Topic):
+		return uuid.Nil, e.refuse(ErrTopicName, 0)
 	}
 	if !e.NoSizeLimit {
 		if n := e.size(); n > maxBytes {
@@ -114,4 +119,16 @@ func (e *Effect) check(cause Cause, maxBytes int) (uuid.UUID, error) {
 		return uuid.Nil, e.refuse(ErrNoID, 0)
 	}
 	return cause.EffectID(e.Name, e.Step), nil
+}
+
+// topicName reports whether Kafka could have a topic of that name. One with bytes
+// that a text column does not take would fail the whole transaction.
+func topicName(name string) bool {
+	for _, c := range []byte(name) {
+		letter, digit := c|0x20 >= 'a' && c|0x20 <= 'z', c >= '0' && c <= '9'
+		if !letter && !digit && c != '.' && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return len(name) <= 249
 }

@@ -279,6 +279,34 @@ func TestABatchTooLargeForItsTopicIsSplit(t *testing.T) {
 	}
 }
 
+// A broker takes any first batch from a producer that it does not know, whatever
+// its sequence number: were two batches of a partition on the way, the second
+// would stand in the topic although the first was refused.
+func TestNothingOvertakesARefusedBatch(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, "t")
+	allow, refused := s.refusePoison(kerr.InvalidRecord.Code)
+	reader, r := s.reader("t"), s.relay(RelayConfig{})
+	half := strings.Repeat("x", 600_000) // two of them do not fit one batch
+	want := []string{"first POISON" + half, "second" + half, "third" + half}
+	inTx(t, s.db, func(ctx context.Context, tx pgx.Tx) error {
+		return s.outbox.Add(ctx, tx, keyed("t", "k", want[0]), keyed("t", "k", want[1]), keyed("t", "k", want[2]))
+	})
+	s.drain(r)
+	if refused.Load() == 0 {
+		t.Fatal("the broker was not asked")
+	}
+	allow()
+	s.dueNow(r)
+	s.drain(r)
+	reader.untilCount(t, 3)
+	for i, value := range reader.values() {
+		if value != want[i] {
+			t.Fatalf("record %d is %.12s, want %.12s", i, value, want[i])
+		}
+	}
+}
+
 // C23 for the relay: brokers that are away, or cannot take anything, are nobody's
 // fault; nothing is set aside, and nothing is lost.
 func TestAnOutageSetsNothingAside(t *testing.T) {

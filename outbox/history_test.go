@@ -140,6 +140,9 @@ func (h *history) replaceRelay(t *rapid.T, i int) {
 	}
 	r.maxPage = rapid.IntRange(1, 4).Draw(t, "page")
 	r.maxList = rapid.IntRange(2, 20).Draw(t, "list")
+	if rapid.Bool().Draw(t, "writes its place at every page") {
+		r.commitEvery = 0
+	}
 	h.relays[i] = r
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/claimq/claimq/internal/pgschema"
@@ -94,6 +95,23 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, effects ...Effect) error {
 // error b is unchanged.
 func (o *Outbox) Queue(b *pgx.Batch, cause Cause, effects []Effect) error {
 	return o.queue(b, len(effects), func(i int) (Cause, *Effect) { return cause, &effects[i] })
+}
+
+// Check returns the *EffectError that Queue would return for effects of one cause,
+// or nil. It touches no database.
+func (o *Outbox) Check(cause Cause, effects []Effect) error {
+	seen := make(map[uuid.UUID]struct{}, len(effects))
+	for i := range effects {
+		id, err := effects[i].check(cause, o.maxBytes)
+		if err != nil {
+			return err
+		}
+		if _, twice := seen[id]; twice {
+			return effects[i].refuse(ErrSameID, 0)
+		}
+		seen[id] = struct{}{}
+	}
+	return nil
 }
 
 // A Caused is an effect with its cause.

@@ -25,7 +25,9 @@ type Relay struct {
 	slices []*sliceRelay
 	stats  *counters
 
-	maxPage, maxList int // rows; tests lower them
+	// Bounds that tests lower.
+	maxPage, maxList int // rows
+	commitEvery      time.Duration
 
 	mu   sync.Mutex
 	runs *relayRun // nil while not running
@@ -60,7 +62,7 @@ func NewRelay(pool *pgxpool.Pool, kafka []kgo.Opt, config RelayConfig) (*Relay, 
 	probe.close()
 	r := &Relay{
 		pool: pool, kafka: kafka, config: config, sql: newStatements(config.Schema),
-		stats: newCounters(config.Slices), maxPage: pageRows, maxList: listRows,
+		stats: newCounters(config.Slices), maxPage: pageRows, maxList: listRows, commitEvery: commitEvery,
 	}
 	for i := range config.Slices {
 		r.slices = append(r.slices, newSliceRelay(r, i))

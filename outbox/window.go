@@ -80,7 +80,7 @@ func (s *sliceRelay) publishAll(ctx context.Context, did *result, places []place
 				next.wait()
 				next = s.read(ctx, list[i+1], holds)
 			}
-		case last || time.Since(committed) > commitEvery:
+		case last || time.Since(committed) >= s.commitEvery:
 			committed = time.Now()
 			if err := s.advance(ctx, place); err != nil {
 				return err
