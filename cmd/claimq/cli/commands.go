@@ -11,9 +11,11 @@ import "github.com/spf13/cobra"
 // code. A command sets no PersistentPreRun.
 func commands(env *Env) []*cobra.Command {
 	return []*cobra.Command{
+		newDemoCommand(env),
 		newConfigCommand(env),
 		newRunCommand(env),
 		newMigrateCommand(env),
+		newStatusCommand(env),
 		newPositionCommand(env),
 		newKeysCommand(env),
 		newClaimsCommand(env),
