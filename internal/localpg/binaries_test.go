@@ -25,7 +25,7 @@ func fakeBinaries(t *testing.T, version string) string {
 }
 
 func TestNamedBinariesWinAndAreChecked(t *testing.T) {
-	newer := fakeBinaries(t, "99.1 (Someone's 99.1-1)")
+	newer := fakeBinaries(t, "99.1 (Debian 99.1-1)")
 	t.Setenv(BinDirVariable, newer)
 	if dir, err := FindBinaries(); err != nil || dir != newer {
 		t.Errorf("found %s (%v), want %s", dir, err, newer)
