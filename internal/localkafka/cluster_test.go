@@ -144,9 +144,11 @@ func TestThreeBrokersSurviveOneKilledOneFrozenOneRestarted(t *testing.T) {
 	if err := cluster.Broker(3).Thaw(); err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("thawed: after %v", time.Since(begin))
 	if err := cluster.WaitReady(t.Context()); err != nil {
 		t.Error(err)
 	}
+	t.Logf("all see one another again: after %v", time.Since(begin))
 }
 
 func TestSecureListenerLetsInOnlyWhoMayComeIn(t *testing.T) {
