@@ -92,7 +92,7 @@ func (c *Consumer) takeOver(ctx context.Context, keys []partitionKey) ([]*partit
 	token := uuid.New()
 	var taken []*partition
 	var server string
-	err = pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err = c.inTx(ctx, func(tx pgx.Tx) error {
 		taken = nil
 		var slot int16
 		if err := tx.QueryRow(ctx, c.sql.incarnation).Scan(&server, &slot); err != nil {

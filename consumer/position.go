@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -128,6 +128,23 @@ func (c *Consumer) markPartitions(ps []*partition) {
 	}
 }
 
+// ownTransactionHold is how long the server lets one of the consumer's own
+// transactions stand still. A worker that is frozen between its statements holds
+// the queue's fence for that long at most.
+const ownTransactionHold = 3 * time.Second
+
+// inTx runs f in a transaction of the consumer's own: bounded in every wait, so
+// that a worker which is frozen or cut off in the middle of it holds nobody up.
+func (c *Consumer) inTx(ctx context.Context, f func(tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sqlOwnSettings, milliseconds(c.config.LockTimeout), milliseconds(ownTransactionHold))
+		if err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
+		return f(tx)
+	})
+}
+
 // flushPositions writes what lanes that finished out of order have left unwritten.
 func (c *Consumer) flushPositions(ctx context.Context, ps []*partition) {
 	var positions []partitionPosition
@@ -156,7 +173,7 @@ func (c *Consumer) writeFenced(ctx context.Context, positions []partitionPositio
 	var server string
 	var slot int16
 	id := uuid.New()
-	err := pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := c.inTx(ctx, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, c.sql.incarnation).Scan(&server, &slot); err != nil {
 			return fmt.Errorf("ask which database server this is: %w", err)
 		}
@@ -164,7 +181,6 @@ func (c *Consumer) writeFenced(ctx context.Context, positions []partitionPositio
 			return errIncarnation
 		}
 		b := &pgx.Batch{}
-		b.Queue("select set_config('lock_timeout', $1, true)", milliseconds(c.config.LockTimeout)).Exec(func(pgconn.CommandTag) error { return nil })
 		c.queuePositions(b, id, slot, positions)
 		return tx.SendBatch(ctx, b).Close()
 	})

@@ -19,6 +19,14 @@ select set_config('lock_timeout', $1, true),
        set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true)`
 
+// The same for the short transactions in which a worker takes partitions over, begins
+// topics and flushes positions.
+const sqlOwnSettings = `
+select set_config('lock_timeout', $1, true),
+       set_config('statement_timeout', $1, true),
+       set_config('idle_in_transaction_session_timeout', $2, true),
+       set_config('synchronous_commit', case when current_setting('synchronous_commit') = 'off' then 'on' else current_setting('synchronous_commit') end, true)`
+
 const sqlPlannerBack = `
 select set_config('enable_seqscan', $1, true),
        set_config('enable_hashjoin', $2, true),

@@ -101,7 +101,7 @@ func (c *Consumer) beginTopic(ctx context.Context, topic string, info topicInfo,
 		p := newPartition(partitionKey{topic, number}, info.number, position, 0)
 		partitions = append(partitions, p)
 	}
-	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return c.inTx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, c.sql.startLock, c.queue); err != nil {
 			return fmt.Errorf("begin topic %q: %w", topic, err)
 		}
