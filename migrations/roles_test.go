@@ -114,7 +114,7 @@ var rights = []struct{ statement, who string }{
 	{"delete from claimq.owners", "o"},
 
 	{"insert into claimq.claims_0 (record_at, queue, segment, fingerprint_version, id, fingerprint) values (now(), 1, 0, 0, gen_random_uuid(), gen_random_uuid())", "owp"},
-	{"delete from claimq.claims", "op"},
+	{"delete from claimq.claims", "owp"},
 	{"truncate claimq.claims_3", "ow"},
 	{"select * from claimq.claims", "owpr"},
 	{"select claimq.claim_id('q', null, null, 'id'::text)", "owpr"},
@@ -128,6 +128,7 @@ var rights = []struct{ statement, who string }{
 	{"select header_values from claimq.dead_letters", "owp"},
 	{"select id, reason, error_message from claimq.dead_letters", "owpr"},
 	{"update claimq.dead_letters set state = 'discarded', settled_at = now()", "owp"},
+	{"delete from claimq.dead_letters", "o"},
 	{"delete from claimq.delayed_keys", "owp"},
 
 	{"insert into claimq.outbox (bucket, id, topic) values (0, gen_random_uuid(), 't')", "owp"},
