@@ -50,6 +50,7 @@ type attempt struct {
 	isolating  bool // run handlers in chunks under savepoints
 	deferred   bool // a deferred constraint failed: check them after each chunk
 	savepoints int
+	fails      map[*task]error    // of the work, and found by this attempt
 	failedKeys map[uuid.UUID]bool // order keys behind whose failed message others must wait
 	asideKeys  map[uuid.UUID]bool // order keys of which something was set aside
 
@@ -68,6 +69,7 @@ type work struct {
 
 	isolating bool
 	deferred  bool
+	chunk     int // the most tasks that are run under one savepoint; 0: no bound
 	unsettled []unsettled
 }
 
@@ -134,27 +136,31 @@ func (a *attempt) rollback() {
 	}
 	a.conn.Release()
 	if a.ended {
-		a.takeBackClaims(ctx)
+		a.afterOwnCommit(ctx)
 	}
 }
 
-// takeBackClaims undoes what a handler did that sent COMMIT itself, through the
+// afterOwnCommit limits what a handler did that sent COMMIT itself, through the
 // connection: the claims of messages whose handlers have not run stand committed,
-// and the messages would be lost. Nothing helps against a crash before this is
-// done, which is why that COMMIT is refused wherever it can be seen.
-func (a *attempt) takeBackClaims(ctx context.Context) {
-	if a.flight == nil {
-		return
-	}
+// and the messages would be lost; the writes of those that had succeeded stand too,
+// and lack their effects. Nothing helps against a crash before this is done, which
+// is why that COMMIT is refused wherever it can be seen.
+func (a *attempt) afterOwnCommit(ctx context.Context) {
 	var claims []uuid.UUID
 	for _, t := range a.asked {
-		if t.verdict.claimed && t.verdict.fate != succeeded {
+		if t.verdict.claimed && t.verdict.fate != succeeded && t.verdict.fate != skipped {
 			claims = append(claims, t.message.claim)
 		}
 	}
 	b := &pgx.Batch{}
-	a.flight.Unclaim(b, claims)
-	if err := a.c.pool.SendBatch(ctx, b).Close(); err != nil {
+	if a.flight != nil {
+		a.flight.Unclaim(b, claims)
+	}
+	err := a.queueSuccesses(b, nil)
+	if err == nil {
+		err = a.c.pool.SendBatch(ctx, b).Close()
+	}
+	if err != nil {
 		a.c.config.Logger.ErrorContext(ctx, "a handler ended the consumer's transaction itself, and the claims of messages that were not handled could not be taken back: use `claimq claims forget`",
 			slog.String("queue", a.c.config.Queue), slog.Any("claims", claims), slog.Any("error", err))
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,21 +46,32 @@ func (a *attempt) call(h *Handler, tasks []*task) *failure {
 		a.c.metrics.handled(a.c.config.Queue, took)
 		a.c.stats.handledIn(len(tasks), took, time.Now())
 	}()
+	var f *failure
 	switch h.kind {
 	case kindOne:
-		return a.callOne(h, tasks)
+		f = a.callOne(h, tasks)
 	case kindPipelined:
-		return a.callPipelined(h, tasks)
+		f = a.callPipelined(h, tasks)
 	default:
-		return a.callBatch(h, tasks)
+		f = a.callBatch(h, tasks)
 	}
+	for i, t := range tasks {
+		if f != nil {
+			break
+		}
+		if err := a.checkEffects(t); err != nil {
+			f = &failure{at: i, err: err}
+		}
+	}
+	return f
 }
 
 func (a *attempt) callOne(h *Handler, tasks []*task) *failure {
 	for i, t := range tasks {
+		m := t.message // a handler that is left behind must not find the next attempt's
 		err := a.guarded(outbox.WithCause(a.ctx, t.cause()), func(ctx context.Context) error {
-			return a.wrapped(ctx, []*Message{t.message}, func(ctx context.Context) error {
-				return h.one(ctx, a.handlerTx, t.message)
+			return a.wrapped(ctx, []*Message{m}, func(ctx context.Context) error {
+				return h.one(ctx, a.handlerTx, m)
 			})
 		})
 		if f := a.judgeCall(err, tasks[i:i+1]); f != nil {
@@ -92,33 +103,75 @@ func (a *attempt) callBatch(h *Handler, tasks []*task) *failure {
 // callPipelined collects the statements of all tasks and sends them in one flight;
 // the statement that fails names its task.
 func (a *attempt) callPipelined(h *Handler, tasks []*task) *failure {
-	var current atomic.Int32
+	// The goroutine below can be left behind: it works on its own copies, and what it
+	// found out is taken over only when it has returned.
+	messages, causes, skips := make([]*Message, len(tasks)), make([]outbox.Cause, len(tasks)), make([]error, len(tasks))
+	for i, t := range tasks {
+		messages[i], causes[i] = t.message, t.cause()
+	}
+	var at progress
 	err := a.guarded(a.ctx, func(ctx context.Context) error {
-		batch := &pgx.Batch{}
-		var owners []int
-		for i, t := range tasks {
-			current.Store(int32(i)) //nolint:gosec // a batch has at most 10,000 messages
-			err := a.wrapped(outbox.WithCause(ctx, t.cause()), []*Message{t.message}, func(ctx context.Context) error {
-				return h.pipelined(ctx, batch, t.message)
-			})
-			var skip *skipError
-			if errors.As(err, &skip) {
-				t.verdict.fate, t.verdict.err = skipped, err
-			} else if err != nil {
-				return FailedAt(i, err)
-			}
-			for len(owners) < batch.Len() {
-				owners = append(owners, i)
-			}
-		}
-		current.Store(-1)
-		return a.sendOwned(ctx, batch, owners)
+		return a.collect(ctx, h, messages, causes, skips, &at)
 	})
 	var late *TimeoutError
-	if at := int(current.Load()); at >= 0 && errors.As(err, &late) {
-		err = FailedAt(at, err)
+	if i, ok := at.hanging(a.c.config.HandlerTimeout / 2); ok && errors.As(err, &late) {
+		err = FailedAt(i, err)
 	}
-	return a.judgeCall(err, tasks)
+	f := a.judgeCall(err, tasks)
+	for i, t := range tasks {
+		if f == nil && skips[i] != nil {
+			t.verdict.fate, t.verdict.err = skipped, skips[i]
+		}
+	}
+	return f
+}
+
+// collect calls a Pipelined handler for each message and sends the statements.
+func (a *attempt) collect(ctx context.Context, h *Handler, messages []*Message, causes []outbox.Cause, skips []error, at *progress) error {
+	batch := &pgx.Batch{}
+	var owners []int
+	for i, m := range messages {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		at.begin(i)
+		err := a.wrapped(outbox.WithCause(ctx, causes[i]), []*Message{m}, func(ctx context.Context) error {
+			return h.pipelined(ctx, batch, m)
+		})
+		var skip *skipError
+		if errors.As(err, &skip) {
+			skips[i] = err
+		} else if err != nil {
+			return FailedAt(i, err)
+		}
+		for len(owners) < batch.Len() {
+			owners = append(owners, i)
+		}
+	}
+	at.begin(-1)
+	return a.sendOwned(ctx, batch, owners)
+}
+
+// progress tells which message of a call is being handled, and since when.
+type progress struct {
+	mu    sync.Mutex
+	index int
+	since time.Time
+}
+
+func (p *progress) begin(i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.index, p.since = i, time.Now()
+}
+
+// hanging returns the message that is being handled when it alone has taken longer
+// than limit: one that only was next when the others had used up the time is not
+// at fault.
+func (p *progress) hanging(limit time.Duration) (i int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.index, p.index >= 0 && !p.since.IsZero() && time.Since(p.since) >= limit
 }
 
 // sendOwned sends statements and names the owner of the one that fails.
@@ -179,10 +232,11 @@ func (a *attempt) wrapped(ctx context.Context, messages []*Message, next func(co
 // can do nothing to the database any more.
 func (a *attempt) guarded(ctx context.Context, f func(ctx context.Context) error) error {
 	limit := a.c.config.HandlerTimeout
+	a.handlerTx.infra = nil // what an earlier call met and got over is not this one's
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- safely(ctx, f) }()
+	go safely(ctx, f, done)
 	var err error
 	select {
 	case err = <-done:
@@ -196,33 +250,37 @@ func (a *attempt) guarded(ctx context.Context, f func(ctx context.Context) error
 			return &TimeoutError{After: limit, Abandoned: true}
 		}
 	}
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && a.ctx.Err() == nil {
+	// The driver closes the connection under a statement whose context ends: then nil
+	// does not mean success, whatever the handler thinks.
+	if (err != nil || a.tx.Conn().IsClosed()) && errors.Is(ctx.Err(), context.DeadlineExceeded) && a.ctx.Err() == nil {
 		return &TimeoutError{After: limit}
 	}
 	return err
 }
 
-// safely turns a panic, and a goroutine that ends itself, into an error.
-func safely(ctx context.Context, f func(ctx context.Context) error) (err error) {
-	returned := false
+// safely runs f and sends what came of it: its error, or the one that a panic or
+// the goroutine's own end is turned into.
+func safely(ctx context.Context, f func(ctx context.Context) error, done chan<- error) {
+	err := errGoexit
+	// Goexit runs what is deferred and nothing after it.
 	defer func() {
 		if value := recover(); value != nil {
 			stack := debug.Stack()
 			err = &PanicError{Value: value, Stack: string(stack[:min(len(stack), 8<<10)])}
-		} else if !returned {
-			err = errors.New("the handler ended its goroutine with runtime.Goexit")
 		}
+		done <- err
 	}()
 	err = f(ctx)
-	returned = true
-	return err
 }
+
+// errGoexit is a handler that ended its own goroutine.
+var errGoexit = errors.New("the handler ended its goroutine with runtime.Goexit")
 
 // judgeCall says what an error, or a transaction left in a state, means. tasks are
 // those of the call.
 func (a *attempt) judgeCall(err error, tasks []*task) *failure {
 	if a.abandoned {
-		return &failure{at: namedIndex(err, len(tasks)), err: err}
+		return &failure{at: nameOf(err, tasks), err: err}
 	}
 	conn := a.tx.Conn()
 	if conn.IsClosed() {
@@ -236,12 +294,12 @@ func (a *attempt) judgeCall(err error, tasks []*task) *failure {
 	case a.ctx.Err() != nil:
 		return &failure{at: -1, err: context.Cause(a.ctx), infra: true}
 	case errors.As(err, &late):
-		return &failure{at: namedIndex(err, len(tasks)), err: err}
+		return &failure{at: nameOf(err, tasks), err: err}
 	case a.handlerTx.infra != nil && (err != nil || conn.PgConn().TxStatus() != 'T'):
 		return &failure{at: -1, err: a.handlerTx.infra, infra: true}
 	case sqlstate.Infrastructure(err):
 		return &failure{at: -1, err: err, infra: true}
-	case conn.IsClosed():
+	case conn.IsClosed() && !ownDeadline(err):
 		if err == nil {
 			err = pgconn.ErrConnClosed
 		}
@@ -255,13 +313,15 @@ func (a *attempt) judgeCall(err error, tasks []*task) *failure {
 		tasks[0].verdict.fate, tasks[0].verdict.err = skipped, err
 		return nil
 	case err != nil:
-		at := namedIndex(err, len(tasks))
-		if at < 0 {
-			at = onlyIndex(tasks)
-		}
-		return &failure{at: at, err: err}
+		return &failure{at: nameOf(err, tasks), err: err}
 	}
 	return nil
+}
+
+// ownDeadline reports whether a handler gave up a statement by a context of its own:
+// the driver then closes the connection, and the message is what was too slow.
+func ownDeadline(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 func onlyIndex(tasks []*task) int {
@@ -271,11 +331,11 @@ func onlyIndex(tasks []*task) int {
 	return -1
 }
 
-// namedIndex returns the index that FailedAt named, or -1.
-func namedIndex(err error, n int) int {
+// nameOf returns the index that FailedAt named, else that of the only task, or -1.
+func nameOf(err error, tasks []*task) int {
 	var named *failedAtError
-	if errors.As(err, &named) && named.index >= 0 && named.index < n {
+	if errors.As(err, &named) && named.index >= 0 && named.index < len(tasks) {
 		return named.index
 	}
-	return -1
+	return onlyIndex(tasks)
 }

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/google/uuid"
 )
@@ -24,12 +25,14 @@ type span struct {
 // execute runs the handlers of everything that judge left undecided.
 func (a *attempt) execute() error {
 	a.isolating, a.deferred = a.w.isolating, a.w.deferred
+	a.fails = maps.Clone(a.w.fails)
 	for _, s := range a.spans() {
 		if err := a.executeSpan(s); err != nil {
 			return err
 		}
 	}
 	a.settleCopies()
+	a.stopRuns()
 	return nil
 }
 
@@ -38,14 +41,15 @@ func (a *attempt) execute() error {
 func (a *attempt) spans() []span {
 	var spans []span
 	latestOf := map[*Handler]int{}
-	latestWith := map[uuid.UUID]int{} // the newest span that holds an order key
+	latestWith := map[any]int{} // the newest span that holds an order key, or partition
 	for _, t := range a.w.tasks {
 		if !a.runnable(t) {
 			continue
 		}
 		at, ok := latestOf[t.handler]
-		if t.orderKey != uuid.Nil {
-			if newest, held := latestWith[t.orderKey]; held && newest > at {
+		inOrder := a.inOrder(t)
+		if inOrder != nil {
+			if newest, held := latestWith[inOrder]; held && newest > at {
 				ok = false
 			}
 		}
@@ -55,11 +59,25 @@ func (a *attempt) spans() []span {
 			latestOf[t.handler] = at
 		}
 		spans[at].tasks = append(spans[at].tasks, t)
-		if t.orderKey != uuid.Nil {
-			latestWith[t.orderKey] = at
+		if inOrder != nil {
+			latestWith[inOrder] = at
 		}
 	}
 	return spans
+}
+
+// inOrder is what a task must be executed in order with: its order key; without
+// claims its partition, because then the position alone tells what has been done,
+// and what is set aside must lie behind all that is not; nil: nothing.
+func (a *attempt) inOrder(t *task) any {
+	switch {
+	case a.flight == nil && t.strand != nil:
+		return t.strand
+	case t.orderKey != uuid.Nil:
+		return t.orderKey
+	default:
+		return nil
+	}
 }
 
 // runnable: no fate yet, and not a later copy of an id, which is judged by the
@@ -75,6 +93,9 @@ func (a *attempt) executeSpan(s span) error {
 	}
 	if a.isolating {
 		size := (len(tasks) + maxChunks - 1) / maxChunks
+		if a.w.chunk > 0 {
+			size = min(size, a.w.chunk)
+		}
 		for start := 0; start < len(tasks); start += size {
 			if err := a.isolate(s.handler, tasks[start:min(start+size, len(tasks))]); err != nil {
 				return err
@@ -91,13 +112,17 @@ func (a *attempt) executeSpan(s span) error {
 }
 
 // learn turns a failure that has spoilt the transaction into what the next attempt
-// knows: who failed, when somebody was named, and to look closer.
+// knows: who failed, when somebody was named; else to look closer, in smaller
+// chunks each time, until a chunk is one message.
 func (a *attempt) learn(f *failure, tasks []*task) error {
 	if f.infra {
 		return f.err
 	}
-	if f.at >= 0 {
+	switch {
+	case f.at >= 0:
 		a.w.fails[tasks[f.at]] = f.err
+	case a.isolating:
+		a.w.chunk = max(len(tasks)/2, 1)
 	}
 	a.w.isolating = true
 	return errRestart
@@ -106,14 +131,14 @@ func (a *attempt) learn(f *failure, tasks []*task) error {
 // applyKnownFailures gives the failures of an earlier attempt to their tasks and
 // blocks what stands behind them; it returns the rest.
 func (a *attempt) applyKnownFailures(tasks []*task) []*task {
-	if len(a.w.fails)+len(a.failedKeys)+len(a.asideKeys) == 0 {
+	if len(a.fails)+len(a.failedKeys)+len(a.asideKeys) == 0 {
 		return tasks
 	}
 	left := tasks[:0:0]
 	for _, t := range tasks {
-		switch err, failed := a.w.fails[t]; {
+		switch err, failed := a.fails[t]; {
 		case a.asideKeys[t.orderKey]:
-			t.verdict.fate = setAside
+			a.putAside(t)
 		case a.isBlocked(t):
 			a.block(t)
 		case failed:
@@ -166,15 +191,11 @@ func (a *attempt) isolate(h *Handler, tasks []*task) error {
 	if _, err := a.tx.Exec(a.ctx, "rollback to savepoint claimq_chunk; release savepoint claimq_chunk"); err != nil {
 		return fmt.Errorf("roll back to a savepoint: %w", err)
 	}
-	switch {
-	case f.at >= 0:
-		rest := make([]*task, 0, len(tasks)-1)
-		rest = append(append(rest, tasks[:f.at]...), tasks[f.at+1:]...)
-		a.fail(tasks[f.at], f.err)
-		return a.isolate(h, rest)
-	case len(tasks) == 1:
-		a.fail(tasks[0], f.err)
-		return nil
+	if f.at >= 0 {
+		// Told to the next call, which goes through the tasks in order: what stands
+		// before the failed one is not behind it.
+		a.fails[tasks[f.at]] = f.err
+		return a.isolate(h, tasks)
 	}
 	half := len(tasks) / 2
 	if err := a.isolate(h, tasks[:half]); err != nil {
@@ -206,9 +227,36 @@ func succeed(tasks []*task) {
 // their order keys too.
 func (a *attempt) setAside(tasks []*task) {
 	for _, t := range tasks {
-		t.verdict.fate = setAside
-		if t.orderKey != uuid.Nil {
-			a.asideKeys[t.orderKey] = true
+		a.putAside(t)
+	}
+}
+
+func (a *attempt) putAside(t *task) {
+	t.verdict.fate = setAside
+	if t.orderKey != uuid.Nil {
+		a.asideKeys[t.orderKey] = true
+	}
+	a.putCopiesAside(t)
+}
+
+// stopRuns leaves the items of a run of the delay queue that stand behind one which
+// stays untouched, whatever was judged of them: they are judged again in their turn.
+func (a *attempt) stopRuns() {
+	stopped := map[uuid.UUID]bool{}
+	for _, t := range a.w.tasks {
+		if t.item == nil {
+			continue
+		}
+		switch t.verdict.fate {
+		case succeeded, skipped, duplicate, dead:
+			if stopped[t.item.OrderKey] {
+				t.verdict.fate, t.verdict.closes = setAside, nil
+			}
+		default:
+			stopped[t.item.OrderKey] = true
+		}
+		if t.verdict.fate == dead && a.c.config.OnDead == Block {
+			stopped[t.item.OrderKey] = true
 		}
 	}
 }

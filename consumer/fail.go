@@ -47,6 +47,7 @@ func (a *attempt) die(t *task, reason dlq.Reason, err error) {
 	if a.c.config.OnDead == Block && t.orderKey != uuid.Nil {
 		a.failedKeys[t.orderKey] = true
 	}
+	a.putCopiesAside(t)
 }
 
 // maxClassLength bounds an error's class: it becomes a metric's label.

@@ -48,7 +48,11 @@ func (a *attempt) judgeTask(t *task) {
 	case t.handler == nil:
 		v.fate, v.err = skipped, errNoRoute
 	case v.recorded != nil && a.isLaterCopy(t):
-		// Decided after its first copy: see settleCopies.
+		// Decided after its first copy: see settleCopies. What is known of that one now
+		// is known for good.
+		if first := a.firstOf(t); first.verdict.fate == known || first.verdict.fate == dead {
+			a.putAside(t)
+		}
 	case v.recorded != nil && v.recorded.Kind == dedup.Conflict:
 		a.die(t, dlq.Conflict, errConflict)
 	case v.recorded != nil && v.recorded.Kind == dedup.Duplicate:
@@ -91,7 +95,13 @@ func (a *attempt) block(t *task) {
 	}
 }
 
-func (a *attempt) isLaterCopy(t *task) bool { return a.flight.FirstCopy(t.place) != t.place }
+// isLaterCopy: its id stands earlier in the batch, under a claim made by this
+// transaction. Copies of an id that was claimed before are judged by that claim.
+func (a *attempt) isLaterCopy(t *task) bool {
+	return a.flight.FirstCopy(t.place) != t.place && a.firstOf(t).verdict.claimed
+}
+
+func (a *attempt) firstOf(t *task) *task { return a.asked[a.flight.FirstCopy(t.place)] }
 
 // settleCopies decides later copies of an id that stands in the batch more than
 // once, by what became of the first: as if each had come alone, after it.
@@ -99,13 +109,12 @@ func (a *attempt) settleCopies() {
 	if a.flight == nil {
 		return
 	}
-	for i, t := range a.asked {
-		first := a.asked[a.flight.FirstCopy(i)]
-		if first == t || t.verdict.fate != undecided {
+	for _, t := range a.asked {
+		if t.verdict.fate != undecided || !a.isLaterCopy(t) {
 			continue
 		}
 		differs := t.verdict.recorded.Kind == dedup.Conflict
-		switch first.verdict.fate {
+		switch a.firstOf(t).verdict.fate {
 		case succeeded, skipped, duplicate:
 			if differs {
 				a.die(t, dlq.Conflict, errConflict)
@@ -119,7 +128,21 @@ func (a *attempt) settleCopies() {
 				t.verdict.fate = folded
 			}
 		default: // dead, known, or not decided in this batch: it runs, in one of its own
-			t.verdict.fate = setAside
+			a.putAside(t)
+		}
+	}
+}
+
+// putCopiesAside leaves the later copies of t's id to another batch, at the moment
+// that t is known to be dead or set aside: a copy is tried then, and what comes
+// behind it in its order key must not overtake it in this batch.
+func (a *attempt) putCopiesAside(t *task) {
+	if a.flight == nil || !t.verdict.claimed || a.flight.FirstCopy(t.place) != t.place {
+		return
+	}
+	for _, later := range a.asked[t.place+1:] {
+		if later.verdict.fate == undecided && a.flight.FirstCopy(later.place) == t.place {
+			a.putAside(later)
 		}
 	}
 }

@@ -34,6 +34,7 @@ func (c *Consumer) performBatch(b *batch) {
 	err := c.perform(w)
 	if err != nil {
 		c.undecide(w)
+		c.doubt(w)
 	}
 	c.count(w, err)
 	wake := c.finishTasks(w)
@@ -43,6 +44,24 @@ func (c *Consumer) performBatch(b *batch) {
 	c.mark(b)
 	c.resumeRoom()
 	wake()
+}
+
+// doubt reads the positions again of partitions that stay when work on them was
+// given up with its COMMIT unanswered: it may have happened, and without claims
+// only the position tells.
+func (c *Consumer) doubt(w *work) {
+	if len(w.unsettled) == 0 {
+		return
+	}
+	seen := map[*partition]bool{}
+	var ps []*partition
+	for _, t := range w.tasks {
+		if p := t.strand.partition; !seen[p] {
+			seen[p] = true
+			ps = append(ps, p)
+		}
+	}
+	c.dropAndAsk(ps)
 }
 
 // prepare identifies a record: on the lane, so that several do it at once.
@@ -59,6 +78,9 @@ func (c *Consumer) count(w *work, err error) {
 	}
 	now := time.Now()
 	for _, t := range w.tasks {
+		if !t.decided() {
+			continue
+		}
 		c.metrics.outcome(c.config.Queue, t.verdict.fate)
 		c.stats.note(t.verdict.fate, now)
 		c.logOutcome(t)

@@ -65,7 +65,7 @@ func (c *Consumer) afterFailure(w *work, a *attempt, err error) (done bool, fata
 		return true, nil
 	case errors.Is(err, errRestart):
 		c.metrics.halved(c.config.Queue)
-	case errors.As(err, &deferred):
+	case errors.As(err, &deferred) && !w.deferred:
 		c.metrics.halved(c.config.Queue)
 		w.isolating, w.deferred = true, true
 	case errors.Is(err, errIncarnation), errors.Is(err, errMemory):
@@ -140,7 +140,10 @@ func (c *Consumer) noteTrouble(w *work) {
 }
 
 // A pauser spaces attempts that meet trouble which only time cures.
-type pauser struct{ backoff *backoff.ExponentialBackOff }
+type pauser struct {
+	backoff *backoff.ExponentialBackOff
+	checked bool // a deferred constraint has failed before: looking closer did not help
+}
 
 func newPause() *pauser {
 	b := backoff.NewExponentialBackOff()
@@ -157,7 +160,8 @@ func (p *pauser) after(err error) time.Duration {
 		return 0
 	}
 	var deferred *deferredError
-	if errors.As(err, &deferred) {
+	if errors.As(err, &deferred) && !p.checked {
+		p.checked = true
 		return 0
 	}
 	return p.backoff.NextBackOff()

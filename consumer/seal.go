@@ -48,6 +48,9 @@ func (a *attempt) seal() ([]partitionPosition, error) {
 	if err := a.queueOutcomes(b); err != nil {
 		return nil, err
 	}
+	if err := a.queueFinished(b); err != nil {
+		return nil, err
+	}
 	positions := a.c.positionsAfter(a.w)
 	a.c.queuePositions(b, a.id, a.slot, positions)
 	tag := ""
@@ -101,23 +104,14 @@ func (a *attempt) noteUnsettled(positions []partitionPosition) {
 // queueOutcomes adds everything that the tasks' verdicts ask for.
 func (a *attempt) queueOutcomes(b *pgx.Batch) error {
 	var (
-		unclaim, closed []uuid.UUID
-		results         []dedup.Result
-		effects         []outbox.Caused
-		items           []*delayq.Item
-		letters         []*dlq.Letter
+		unclaim []uuid.UUID
+		items   []*delayq.Item
+		letters []*dlq.Letter
 	)
 	for _, t := range a.w.tasks {
 		v := &t.verdict
 		switch v.fate {
 		case succeeded, skipped:
-			closed = append(closed, v.closes...)
-			if t.message.left && t.verdict.claimed {
-				results = append(results, dedup.Result{Claim: t.message.claim, Value: t.message.result, Lifetime: a.c.config.ResultLifetime})
-			}
-			for i := range t.message.effects {
-				effects = append(effects, outbox.Caused{Cause: t.cause(), Effect: t.message.effects[i]})
-			}
 			continue
 		case delayed, blocked:
 			if t.item == nil {
@@ -134,14 +128,66 @@ func (a *attempt) queueOutcomes(b *pgx.Batch) error {
 	if a.flight != nil {
 		a.flight.Unclaim(b, unclaim)
 	}
-	a.c.claims.QueueResults(b, results)
 	a.c.delayed.Put(b, items)
 	a.c.letters.Put(b, letters) // gives letters their ids, which feed needs
-	a.c.letters.Resolve(b, closed)
-	if err := a.c.outbox.QueueAll(b, append(effects, a.c.feed(letters)...)); err != nil {
-		return err
+	return a.queueSuccesses(b, a.c.feed(letters))
+}
+
+// queueSuccesses adds what handlers that succeeded have left: results, effects, and
+// that their dead letters are settled.
+func (a *attempt) queueSuccesses(b *pgx.Batch, fed []outbox.Caused) error {
+	var (
+		closed  []uuid.UUID
+		results []dedup.Result
+		effects []outbox.Caused
+	)
+	for _, t := range a.w.tasks {
+		if t.verdict.fate != succeeded && t.verdict.fate != skipped {
+			continue
+		}
+		closed = append(closed, t.verdict.closes...)
+		if t.message.left && t.verdict.claimed {
+			results = append(results, dedup.Result{Claim: t.message.claim, Value: t.message.result, Lifetime: a.c.config.ResultLifetime})
+		}
+		for i := range t.message.effects {
+			effects = append(effects, outbox.Caused{Cause: t.cause(), Effect: t.message.effects[i]})
+		}
 	}
-	return a.queueFinished(b)
+	a.c.claims.QueueResults(b, results)
+	a.c.letters.Resolve(b, closed)
+	return a.queueEffects(b, append(effects, fed...))
+}
+
+// queueEffects adds effects, in several statements when ids repeat: two messages may
+// mean the same effect by an id of their own, and its consumers drop the second.
+func (a *attempt) queueEffects(b *pgx.Batch, effects []outbox.Caused) error {
+	given := map[uuid.UUID]bool{}
+	start := 0
+	for i := range effects {
+		id := effects[i].Effect.ID
+		if id == uuid.Nil {
+			continue
+		}
+		if given[id] {
+			if err := a.c.outbox.QueueAll(b, effects[start:i]); err != nil {
+				return err
+			}
+			clear(given)
+			start = i
+		}
+		given[id] = true
+	}
+	return a.c.outbox.QueueAll(b, effects[start:])
+}
+
+// checkEffects asks the outbox whether it would take what a message emitted: a
+// record that is too large, or has no topic, is the message's failure and not the
+// batch's.
+func (a *attempt) checkEffects(t *task) error {
+	if len(t.message.effects) == 0 {
+		return nil
+	}
+	return a.c.outbox.Check(t.cause(), t.message.effects)
 }
 
 // itemOf makes the delay queue's item of a record.

@@ -76,6 +76,19 @@ func (t *task) source() *dedup.Sighting {
 	return &dedup.Sighting{Topic: p.number, Partition: p.partition, Offset: t.record.Offset}
 }
 
+// decided reports whether the transaction decided something of the task: what was
+// left for later counts then.
+func (t *task) decided() bool {
+	switch t.verdict.fate {
+	case undecided, setAside:
+		return false
+	case blocked, folded:
+		return t.item == nil
+	default:
+		return true
+	}
+}
+
 // attempts is how many attempts had a verdict before this one.
 func (t *task) attempts() int {
 	if t.item == nil {
@@ -96,9 +109,12 @@ func (t *task) cause() outbox.Cause {
 }
 
 // renewMessage takes the message away from a handler that was left behind with it:
-// what that one still does to it is nobody's business.
+// what that one still does to it is nobody's business. Only what a handler may not
+// write is read from it, since it may be writing the rest at this moment.
 func (t *task) renewMessage() {
-	fresh := *t.message
-	fresh.reset()
-	t.message = &fresh
+	old := t.message
+	t.message = &Message{
+		Record: old.Record, Identity: old.Identity, Attempt: old.Attempt, MaxAttempts: old.MaxAttempts,
+		FirstSeen: old.FirstSeen, Replayed: old.Replayed, Scheduled: old.Scheduled, claim: old.claim,
+	}
 }

@@ -215,6 +215,7 @@ func TestRefusedEffectsAreNamedAndSendNothing(t *testing.T) {
 			[]string{`"invoice"`, "step 3", `"bills"`, "101 bytes", "at most 100"},
 		},
 		"no topic":              {claim, []Effect{{Name: "a"}}, ErrNoTopic, []string{`"a"`}},
+		"no topic has the name": {claim, []Effect{{Name: "a", Topic: "a\x00b"}}, ErrTopicName, []string{"249"}},
 		"no claim and no id":    {Cause{}, []Effect{{Name: "a", Topic: "t"}}, ErrNoID, []string{`"a"`, `"t"`, "ID"}},
 		"no name and no id":     {claim, []Effect{{Topic: "t"}}, ErrNoID, []string{`"t"`}},
 		"negative step":         {claim, []Effect{{Name: "a", Step: -1, Topic: "t"}}, ErrNoID, []string{"-1"}},
