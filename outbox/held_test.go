@@ -279,9 +279,8 @@ func TestABatchTooLargeForItsTopicIsSplit(t *testing.T) {
 	}
 }
 
-// A broker takes any first batch from a producer that it does not know, whatever
-// its sequence number: were two batches of a partition on the way, the second
-// would stand in the topic although the first was refused.
+// The records of a key that do not fit one batch together: the second is not out
+// while the first is refused.
 func TestNothingOvertakesARefusedBatch(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, "t")

@@ -63,9 +63,8 @@ func TestRealKafkaGetsEveryByteInOrder(t *testing.T) {
 	}
 }
 
-// A real broker takes any first batch from a producer that it does not know,
-// whatever its sequence number: were two batches of a partition on the way, the
-// second would stand in the topic although the first was refused.
+// The records of a key that do not fit one batch together: the second is not out
+// while the first is refused.
 func TestRealKafkaLetsNothingOvertakeARefusedBatch(t *testing.T) {
 	t.Parallel()
 	s, r := realRelay(t)

@@ -17,9 +17,11 @@ import (
 // It sends in waves. A wave is buffered as a whole before anything of it leaves
 // (manual flushing), is small enough that no partition gets more than one batch of
 // it, and the next one follows when all of it is answered. So when a broker
-// refuses a batch, nothing that came after it in that partition is already out:
-// with several batches on the way, one that a broker sees first from this producer
-// is appended whatever its sequence number, although the one before was refused.
+// refuses a batch, nothing that came after it in that partition is out or on its
+// way. Without the waves that would hang on two things: that no record is handed
+// over between a refusal and its arrival here, and that the client never has a
+// second batch on the way to a broker that has not yet taken one, since such a
+// broker appends whatever sequence number comes first.
 type publisher struct {
 	client   *kgo.Client
 	maxBatch int
