@@ -24,8 +24,7 @@ var packages = sync.OnceValues(func() ([]listed, error) {
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports", module+"/...")
 	out, err := cmd.Output()
 	if err != nil {
-		var ended *exec.ExitError
-		if errors.As(err, &ended) {
+		if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 			return nil, errors.New(string(ended.Stderr))
 		}
 		return nil, err
