@@ -75,18 +75,17 @@ func (q *runningQueue) waitDuplicates(n int) {
 	})
 }
 
-// The worker is idle: nothing but the order itself tells it that it is fenced.
-func TestPositionSetMakesAnIdleWorkerReadAgainAndDropWhatIsDone(t *testing.T) {
+func TestPositionSetMakesARunningWorkerReadAgainAndDropWhatIsDone(t *testing.T) {
 	t.Parallel()
 	q := startQueue(t)
 	wantAll(t, q.operator.mustRun("position", "set", "-c", q.file, "--queue", "q", "--all", "--to", "earliest", "--why", "a trial"),
 		"5 offsets are read again", "dropped as duplicates")
-	q.waitDuplicates(5)
+	produce(t, q.brokers, "a", "1", "2", "3", "4", "5") // on every partition that has records
+	q.waitDuplicates(10)
 	q.waitLag(0)
 	if n := q.rows(); n != 5 {
 		t.Errorf("%d rows, want the same 5", n)
 	}
-	// The queue goes on.
 	produce(t, q.brokers, "a", "3", "6")
 	q.waitRows(6)
 }
@@ -94,10 +93,14 @@ func TestPositionSetMakesAnIdleWorkerReadAgainAndDropWhatIsDone(t *testing.T) {
 func TestAForgottenIDIsHandledAgainWhenItIsReadAgain(t *testing.T) {
 	t.Parallel()
 	q := startQueue(t)
+	if code := q.stop(); code != ExitOK {
+		t.Fatalf("claimq run ended with %d", code)
+	}
 	wantAll(t, q.operator.mustRun("claims", "forget", "-c", q.file, "--queue", "q", "3", "--why", "a trial"), "handled as new")
 	q.operator.mustRun("position", "set", "-c", q.file, "--queue", "q", "--all", "--to", "earliest", "--why", "a trial")
+	q.process = start(t, newTestEnv(t), "-c", q.file)
 	q.waitRows(6)
-	q.waitLag(0)
+	q.waitDuplicates(4)
 	if n := count(t, q.db, "select count(*) from "+q.table+" where id = '3'"); n != 2 {
 		t.Errorf("the forgotten id was handled %d times, want twice", n)
 	}
