@@ -115,6 +115,29 @@ func TestLeaseIsBounded(t *testing.T) {
 	}
 }
 
+// What has been ready longest is taken first, so no key starves.
+func TestLeaseTakesTheOldestFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var want, got []uuid.UUID
+	for i := range 20 {
+		it := w.item(delayq.Failed, uuid.Nil)
+		it.DueAt = time.Date(2026, 1, 1+(i*7)%20, 0, 0, 0, 0, time.UTC) // not in the order of storing
+		w.put(it)
+	}
+	want = get[[]uuid.UUID](w, `select array_agg(id order by due_at) from claimq.delayed`)
+	for range want {
+		runs, err := w.store.Lease(w.ctx(), w.db.Pool, w.queue, delayq.LeaseOptions{Keys: 1})
+		w.must(err)
+		for _, run := range runs {
+			got = append(got, ids(run.Items)...)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("order of leases (-want +got):\n%s", diff)
+	}
+}
+
 func sorted(sizes []int) []int {
 	for i := range sizes {
 		for j := i; j > 0 && sizes[j] > sizes[j-1]; j-- {

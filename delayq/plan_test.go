@@ -76,11 +76,13 @@ func (p *plans) prepare() {
 	}
 }
 
+// fill works on another connection: what it sets would make this one forget its
+// plans.
 func (p *plans) fill() {
+	p = &plans{w: p.w, conn: p.w.db.Conn(), keys: p.keys, tokens: p.tokens, items: p.items, itemsTokens: p.itemsTokens}
 	record := `'orders', '\x00', '{}', '{}', now()`
 	columns := `(id, queue, kind, order_key, due_at, starts, lease_token, record_topic, record_value, header_keys, header_values, record_at)`
 	p.exec(`set session_replication_role = 'replica'`) // no foreign keys to check, for speed
-	defer p.exec(`set session_replication_role = 'origin'`)
 	p.exec(`insert into claimq.delayed `+columns+`
 	        select u.id, $1, 'failed', u.id, now() + interval '30 days', 0, null, `+record+`
 	          from (select gen_random_uuid() as id from generate_series(1, $2)) u`, p.w.queue, manyItems)

@@ -27,11 +27,15 @@ type world struct {
 	queue   int32
 	topic   int32
 	offsets atomic.Int64
+	context context.Context // ends what hangs
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{TB: t, db: pgtest.New(t)}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	w.context = ctx
 	var err error
 	if w.store, err = delayq.New(delayq.Config{Schema: w.db.Schema}); err != nil {
 		t.Fatal(err)
@@ -57,7 +61,7 @@ func (w *world) exec(text string, args ...any) {
 }
 
 // ctx outlives what rapid does with a test's own context.
-func (w *world) ctx() context.Context { return context.Background() }
+func (w *world) ctx() context.Context { return w.context }
 
 // get reads one value.
 func get[T any](w *world, text string, args ...any) T {

@@ -212,11 +212,12 @@ func foreignHeaders(headers []kgo.RecordHeader) []kgo.RecordHeader {
 }
 
 // batchOverhead is the fixed part of a record batch of the format v2, up to and
-// with the count of records (KIP-98).
-const batchOverhead = 61
+// with the count of records (KIP-98), and the length in front of it that the client
+// library counts against its own limit. Brokers count 61.
+const batchOverhead = 61 + 4
 
-// batchSize is an upper bound of the size of a batch that has this record alone,
-// as brokers compare it with max.message.bytes: of the record's variable-length
+// batchSize is the size of a batch that has this record alone, as it is compared
+// with max.message.bytes and the producer's limit: of the record's variable-length
 // numbers, the ones that only the producer knows (the timestamp's difference and
 // the offset's, which are 0) have one byte.
 func batchSize(key, value []byte, headers []kgo.RecordHeader) int {

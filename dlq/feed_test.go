@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,6 +238,34 @@ func TestFeedFitsWhatAProducerTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(producer.Close)
+	// check feeds a letter and produces the result.
+	check := func(l *dlq.Letter) error {
+		got, err := l.Feed("dead", dlq.FeedOptions{MaxBytes: limit})
+		if err != nil {
+			return err
+		}
+		produced := &kgo.Record{Topic: got.Topic, Key: got.Key, Value: got.Value, Headers: got.Headers}
+		if err := producer.ProduceSync(t.Context(), produced).FirstErr(); err != nil {
+			return fmt.Errorf("a record with %d bytes of value and %d headers: %w", len(got.Value), len(got.Headers), err)
+		}
+		if !got.Pointer {
+			return nil
+		}
+		whole := &kgo.Record{Topic: "dead", Key: l.Record.Key, Value: l.Record.Value, Headers: slices.Concat(l.Record.Headers,
+			[]kgo.RecordHeader{{Key: dlq.HeaderLetterID, Value: []byte(l.ID.String())}})}
+		if err := producer.ProduceSync(t.Context(), whole).FirstErr(); err == nil {
+			return fmt.Errorf("a value of %d bytes was left out, and there was room for it", len(l.Record.Value))
+		}
+		return nil
+	}
+	// Every size around the limit, so the exact one too.
+	for size := limit - 300; size <= limit; size++ {
+		l := feedLetter()
+		l.Record.Headers, l.Record.Value = nil, bytes.Repeat([]byte("v"), size)
+		if err := check(l); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		l := feedLetter()
 		bytesOf := func(name string) []byte {
@@ -248,21 +277,8 @@ func TestFeedFitsWhatAProducerTakes(t *testing.T) {
 			l.Record.Headers = append(l.Record.Headers, kgo.RecordHeader{Key: fmt.Sprint(i), Value: []byte{1}})
 		}
 		l.ErrorMessage = string(bytesOf("message"))
-		got, err := l.Feed("dead", dlq.FeedOptions{MaxBytes: limit})
-		if err != nil {
+		if err := check(l); err != nil {
 			rt.Fatal(err)
-		}
-		produced := &kgo.Record{Topic: got.Topic, Key: got.Key, Value: got.Value, Headers: got.Headers}
-		if err := producer.ProduceSync(t.Context(), produced).FirstErr(); err != nil {
-			rt.Fatalf("a record with %d bytes of value and %d headers: %v", len(got.Value), len(got.Headers), err)
-		}
-		if got.Pointer {
-			// One header less than the least that Feed would have kept.
-			whole := &kgo.Record{Topic: "dead", Key: l.Record.Key, Value: l.Record.Value, Headers: append(l.Record.Headers[:len(l.Record.Headers):len(l.Record.Headers)],
-				kgo.RecordHeader{Key: dlq.HeaderLetterID, Value: []byte(l.ID.String())})}
-			if err := producer.ProduceSync(t.Context(), whole).FirstErr(); err == nil {
-				rt.Fatal("the value was left out, and there was room for it")
-			}
 		}
 	})
 }

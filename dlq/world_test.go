@@ -26,11 +26,15 @@ type world struct {
 	queue   int32
 	topic   int32
 	offsets atomic.Int64
+	context context.Context // ends what hangs
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{TB: t, db: pgtest.New(t)}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	w.context = ctx
 	var err error
 	if w.store, err = dlq.New(dlq.Config{Schema: w.db.Schema}); err != nil {
 		t.Fatal(err)
@@ -43,7 +47,7 @@ func newWorld(t testing.TB) *world {
 // sql puts the test's schema into a text.
 func (w *world) sql(text string) string { return strings.ReplaceAll(text, "claimq.", w.db.Schema+".") }
 
-func (w *world) ctx() context.Context { return context.Background() }
+func (w *world) ctx() context.Context { return w.context }
 
 func (w *world) exec(text string, args ...any) {
 	w.Helper()
