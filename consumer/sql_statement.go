@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -58,6 +59,8 @@ type SQLStatement struct {
 	Statement string
 	// Each runs the statement once a message. Default: once a batch.
 	Each bool
+	// Effects are published for each message that the statement has been run for.
+	Effects []SQLEffect
 }
 
 // SQL returns a Handler for a statement. The text is resolved here, once; an error
@@ -76,9 +79,10 @@ func SQL(s SQLStatement) (Handler, error) {
 
 // A sqlPlan is a statement whose names have been resolved. It is immutable.
 type sqlPlan struct {
-	text   rewritten
-	params []*sqlParam              // by their number less one
-	checks []func(m *Message) error // what must hold of a message, each once
+	text    rewritten
+	params  []*sqlParam              // by their number less one
+	checks  []func(m *Message) error // what must hold of a message, each once
+	effects []SQLEffect
 }
 
 func planSQL(s SQLStatement) (*sqlPlan, error) {
@@ -86,7 +90,10 @@ func planSQL(s SQLStatement) (*sqlPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &sqlPlan{text: text}
+	if err := checkSQLEffects(s.Effects); err != nil {
+		return nil, err
+	}
+	p := &sqlPlan{text: text, effects: slices.Clone(s.Effects)}
 	for _, name := range text.names {
 		param := findParam(name, s.Each)
 		p.params = append(p.params, param)
@@ -111,6 +118,11 @@ func (p *sqlPlan) validate(m *Message) error {
 }
 
 func (p *sqlPlan) run(ctx context.Context, tx pgx.Tx, ms []*Message) error {
+	for i, m := range ms {
+		if err := p.emit(m); err != nil {
+			return FailedAt(i, err)
+		}
+	}
 	args := make([]any, len(p.params))
 	for i, param := range p.params {
 		args[i] = param.many(ms)
@@ -125,7 +137,7 @@ func (p *sqlPlan) queue(_ context.Context, b *pgx.Batch, m *Message) error {
 		args[i] = param.one(m)
 	}
 	b.Queue(p.text.sql, args...).Query(func(rows pgx.Rows) error { return takeResult(rows, m) })
-	return nil
+	return p.emit(m)
 }
 
 // takeResult reads what a statement returned for a message. The columns are looked
