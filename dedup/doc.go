@@ -57,4 +57,30 @@
 // Rules.Identify turns a record into an Identity. Its Digest, 128 bits over queue, tenant, operation and id, is what the claims table has for a key, so that the length
 // of an id costs nothing; Shown is the id for people. A change of the rules gives old messages new digests, and a topic that is read again
 // would look new. Rules.String tells whether two rules are the same.
+//
+// # Claim
+//
+// A claim is a row whose unique constraint says that an id's effect has been made. It is inserted in the transaction that makes the effect, so there is no moment at
+// which one exists without the other, and no state between: a claim is there or it is not.
+//
+//	            INSERT … ON CONFLICT DO NOTHING
+//	                  │
+//	     inserted ────┴──── not inserted (the INSERT has waited for whoever held the id)
+//	        │                     │ lookup, in a statement and so a snapshot of its own
+//	     Claimed            ┌─────┴───────┐
+//	        │            Duplicate     Conflict (the fingerprints differ)
+//	  the effect, COMMIT
+//
+// No SELECT decides: one that finds nothing says nothing about a transaction which has the id and has not committed. That is also why only READ COMMITTED is taken:
+// under a frozen snapshot the lookup could not see the winner that the INSERT has waited for.
+//
+// Claim takes any number of ids in one statement, sorted, so that two transactions with overlapping ids wait for each other in one order. A failed handler's claim goes
+// with the rollback, or is taken back (Flight.Unclaim): a retry must never be taken for a duplicate.
+//
+// # Segments
+//
+// Claims lie in a ring of tables. New ones are inserted into the current one, and an id is also looked up in the older ones that are still remembered; to forget is to
+// TRUNCATE the oldest, which costs nothing, where a DELETE would leave dead rows and bloated indexes to vacuum. Which tables those are at a time is a phase. A
+// claimer holds a shared advisory lock on its phase, and checks in the next statement that the phase is still the newest; whoever moves the ring commits the next phase and
+// then waits until nobody holds the one before. So nobody inserts where nobody looks, and no claimer ever waits for the ring to move.
 package dedup
