@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -61,7 +62,7 @@ func (c *Config) check() (*checkReport, error) {
 	_, err := env.kafkaOptions(c)
 	errs = append(errs, err)
 	_, err = c.poolConfig()
-	errs = append(errs, err)
+	errs = append(errs, err, c.checkSections())
 	if len(c.Queues) == 0 {
 		errs = append(errs, placed(c, fieldErrorf([]string{"queues"}, "no queue is configured")))
 	}
@@ -77,6 +78,24 @@ func (c *Config) check() (*checkReport, error) {
 		return report, configError(err)
 	}
 	return report, nil
+}
+
+// mostSlices is the outbox's: each slice has at least one of its buckets.
+const mostSlices = 64
+
+// checkSections looks at the sections that have no checks of their own.
+func (c *Config) checkSections() error {
+	var errs []error
+	if c.Relay.Slices < 1 || c.Relay.Slices > mostSlices {
+		errs = append(errs, fieldErrorf([]string{"relay", "slices"}, "%d is not between 1 and %d", c.Relay.Slices, mostSlices))
+	}
+	if _, _, err := net.SplitHostPort(c.HTTP.Listen); err != nil && c.HTTP.Listen != listenOff {
+		errs = append(errs, fieldErrorf([]string{"http", "listen"}, "%q is neither host:port, nor :port, nor %s", c.HTTP.Listen, listenOff))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return configError(placed(c, err))
+	}
+	return nil
 }
 
 // discard is io.Discard for an Env whose log nobody reads.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -151,12 +152,15 @@ func TestGoodQueuesAreShownBesideRefusedOnes(t *testing.T) {
 	env := newTestEnv(t)
 	got := env.refuse(ExitConfig, "config", "check", "-c", writeFile(t, "claimq.yaml", `
 log: {level: loud}
+http: {listen: "9467"}
+relay: {slices: 65}
 kafka: {brokers: ["a:b:c"], sasl: {mechanism: plain}}
 queues:
   bad: {}
   good: {topics: [t], id: key, handler: {sql: 'select unnest(@ids)'}}
 `))
-	wantAll(t, got, "database.dsn: no database is named", `log.level: "loud" is unknown`, "queues.bad.topics", "queues.bad.id", "queues.bad.handler")
+	wantAll(t, got, "database.dsn: no database is named", `log.level: "loud" is unknown`, "claimq.yaml:4: relay.slices: 65 is not between 1 and 64",
+		`claimq.yaml:3: http.listen: "9467" is neither host:port, nor :port, nor off`, "queues.bad.topics", "queues.bad.id", "queues.bad.handler")
 	wantAll(t, env.stdout.String(), "queue good")
 }
 
@@ -164,4 +168,43 @@ func TestWithoutQueuesThereIsNothingToCheck(t *testing.T) {
 	t.Parallel()
 	env := newTestEnv(t)
 	wantAll(t, env.refuse(ExitConfig, "config", "check"), "no queue is configured", "no broker is named", "no database is named")
+}
+
+func TestTheLogsFormIsChosen(t *testing.T) {
+	t.Parallel()
+	for form, want := range map[string]string{"json": `"level":"WARN","msg":"hello","queue":"q"}`, "text": `level=WARN msg=hello queue=q`} {
+		env := newTestEnv(t)
+		config := defaultConfig()
+		config.Log = LogConfig{Level: "warn", Format: form}
+		logger, err := env.logger(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger.Info("not this")
+		logger.Warn("hello", "queue", "q")
+		if got := env.stderr.String(); !strings.Contains(got, want) || strings.Contains(got, "not this") {
+			t.Errorf("%s: %s", form, got)
+		}
+	}
+}
+
+// What Kafka's client tells of itself is for who debugs; its warnings are for all.
+func TestKafkasClientIsQuietUnlessDebugging(t *testing.T) {
+	t.Parallel()
+	for level, wanted := range map[string]bool{"debug": true, "info": false, "error": false} {
+		env := newTestEnv(t)
+		config := defaultConfig()
+		config.Log.Level = level
+		logger, err := env.logger(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := slog.New(clientLog{logger.Handler()}).With("a", 1).WithGroup("g")
+		client.Info("joined")
+		client.Warn("lost")
+		got := env.stderr.String()
+		if strings.Contains(got, "joined") != wanted || strings.Contains(got, "lost") != (level != "error") {
+			t.Errorf("at %s: %s", level, got)
+		}
+	}
 }

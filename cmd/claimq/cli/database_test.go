@@ -224,3 +224,28 @@ func TestOpenPoolRefusesAnotherSchemaVersion(t *testing.T) {
 		}
 	}
 }
+
+func TestAStandbyIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Server(t, localpg.Config{})
+	standby := pgtest.Standby(t, primary, localpg.Config{})
+	migrate := newTestEnv(t, "CLAIMQ_DSN="+primary.DSN(""))
+	migrate.mustRun("migrate", "up")
+	config := &Config{Database: DatabaseConfig{DSN: Secret(standby.DSN(""))}}
+	poolConfig, err := config.poolConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), poolConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	r := &runner{env: &Env{}, config: config, pool: pool}
+	eventually(t, "the standby has the schema", func() bool {
+		return errors.Is(r.tryDatabase(t.Context()), errStandby)
+	})
+	if !curable(errStandby) {
+		t.Error("it is not waited for")
+	}
+}

@@ -115,7 +115,7 @@ func newRunner(env *Env, config *Config, flags runFlags) (*runner, error) {
 	r.poolConfig, err = config.poolConfig()
 	errs = append(errs, err)
 	r.kafka, err = env.kafkaOptions(config)
-	errs = append(errs, err)
+	errs = append(errs, err, config.checkSections())
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (r *runner) startRelay(ctx context.Context) error {
 	options := append(slices.Clone(r.kafka), r.metrics.relayHooks())
 	relay, err := outbox.NewRelay(r.pool, options, outbox.RelayConfig{Schema: r.config.schema(), Slices: r.config.Relay.Slices, Logger: r.logger})
 	if err != nil {
-		return configError(placed(r.config, fieldErrorf([]string{"relay"}, "%v", err)))
+		return err
 	}
 	// Stop ends it, not the context: that would be as abrupt as a crash.
 	if err := relay.Start(context.WithoutCancel(ctx)); err != nil {

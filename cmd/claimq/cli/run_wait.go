@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -21,8 +22,12 @@ func curable(err error) bool {
 	if errors.As(err, &exit) || untrusted(err) {
 		return false
 	}
-	return waitWorthwhile(err) || kafkaPasses(err)
+	return waitWorthwhile(err) || kafkaPasses(err) || errors.Is(err, errStandby)
 }
+
+// errStandby is what a queue cannot run on. A standby may be promoted, so it is
+// waited for.
+var errStandby = errors.New("database: this server is a standby and takes no writes: lead database.dsn to the primary, or name all servers in it with target_session_attrs=read-write")
 
 // pauses are the waits between tries: growing, with jitter.
 func pauses() *backoff.ExponentialBackOff {
@@ -84,6 +89,13 @@ func (r *runner) tryDatabase(ctx context.Context) error {
 	}
 	if err := r.config.checkDatabase(ctx, r.pool); err != nil {
 		return err
+	}
+	var standby bool
+	if err := r.pool.QueryRow(ctx, "select pg_is_in_recovery()").Scan(&standby); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	if standby {
+		return errStandby
 	}
 	return checkStatements(ctx, r.config, r.pool, r.statements)
 }

@@ -16,6 +16,9 @@ import (
 // httpBudget bounds how long requests may go on when the process ends.
 const httpBudget = 2 * time.Second
 
+// listenOff in http.listen serves nothing.
+const listenOff = "off"
+
 // A httpServer serves what a process tells of itself.
 type httpServer struct {
 	server *http.Server // nil: switched off
@@ -26,7 +29,7 @@ type httpServer struct {
 // somebody else.
 func (r *runner) serve(ctx context.Context) (*httpServer, error) {
 	listen := r.config.HTTP.Listen
-	if listen == "off" {
+	if listen == listenOff {
 		return &httpServer{}, nil
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
