@@ -66,7 +66,7 @@ func (s *Store) Find(ctx context.Context, db Querier, identity Identity) (*Claim
 		return nil, fmt.Errorf("dedup: find claim %s: %w", digest, err)
 	}
 	if found == nil {
-		return nil, nil //nolint:nilnil // nothing is known, which is no error
+		return nil, nil
 	}
 	var result ResultRecord
 	err = db.QueryRow(ctx, s.schema.SQL(sqlFindResult), digest).Scan(&result.CreatedAt, &result.ExpiresAt)
