@@ -87,28 +87,28 @@ func (a *attempt) runnable(t *task) bool {
 }
 
 func (a *attempt) executeSpan(s span) error {
-	tasks := a.applyKnownFailures(s.tasks)
-	if len(tasks) == 0 {
-		return nil
-	}
-	if a.isolating {
-		size := (len(tasks) + maxChunks - 1) / maxChunks
-		if a.w.chunk > 0 {
-			size = min(size, a.w.chunk)
+	if !a.isolating {
+		tasks := a.passOver(s.tasks)
+		if len(tasks) == 0 {
+			return nil
 		}
-		for start := 0; start < len(tasks); start += size {
-			if err := a.isolate(s.handler, tasks[start:min(start+size, len(tasks))]); err != nil {
-				return err
-			}
+		f := a.call(s.handler, tasks)
+		if f == nil {
+			succeed(tasks)
+			return nil
 		}
-		return nil
+		return a.learn(f, tasks)
 	}
-	f := a.call(s.handler, tasks)
-	if f == nil {
-		succeed(tasks)
-		return nil
+	size := (len(s.tasks) + maxChunks - 1) / maxChunks
+	if a.w.chunk > 0 {
+		size = min(size, a.w.chunk)
 	}
-	return a.learn(f, tasks)
+	for start := 0; start < len(s.tasks); start += size {
+		if err := a.isolate(s.handler, s.tasks[start:min(start+size, len(s.tasks))]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // learn turns a failure that has spoilt the transaction into what the next attempt
@@ -128,22 +128,19 @@ func (a *attempt) learn(f *failure, tasks []*task) error {
 	return errRestart
 }
 
-// applyKnownFailures gives the failures of an earlier attempt to their tasks and
-// blocks what stands behind them; it returns the rest.
-func (a *attempt) applyKnownFailures(tasks []*task) []*task {
-	if len(a.fails)+len(a.failedKeys)+len(a.asideKeys) == 0 {
+// passOver gives a fate to tasks that stand behind one which failed or was set aside
+// in this attempt, and returns the others.
+func (a *attempt) passOver(tasks []*task) []*task {
+	if len(a.failedKeys)+len(a.asideKeys) == 0 {
 		return tasks
 	}
 	left := tasks[:0:0]
 	for _, t := range tasks {
-		switch err, failed := a.fails[t]; {
+		switch {
 		case a.asideKeys[t.orderKey]:
 			a.putAside(t)
-		case a.isBlocked(t):
+		case t.orderKey != uuid.Nil && a.failedKeys[t.orderKey]:
 			a.block(t)
-		case failed:
-			t.verdict.started = true
-			a.fail(t, err)
 		default:
 			left = append(left, t)
 		}
@@ -151,14 +148,52 @@ func (a *attempt) applyKnownFailures(tasks []*task) []*task {
 	return left
 }
 
-func (a *attempt) isBlocked(t *task) bool {
-	return t.orderKey != uuid.Nil && a.failedKeys[t.orderKey]
+// holdBack splits tasks into those that can run now, and those which are known to
+// fail with what stands behind them. held, when there is any, begins with one that
+// fails.
+func (a *attempt) holdBack(tasks []*task) (run, held []*task) {
+	if len(a.fails) == 0 {
+		return tasks, nil
+	}
+	behind := map[uuid.UUID]bool{}
+	for _, t := range tasks {
+		_, fails := a.fails[t]
+		switch {
+		case fails:
+			behind[t.orderKey] = t.orderKey != uuid.Nil
+			held = append(held, t)
+		case behind[t.orderKey]:
+			held = append(held, t)
+		default:
+			run = append(run, t)
+		}
+	}
+	return run, held
 }
 
-// isolate runs tasks under a savepoint and, when they fail, finds out whose fault
-// it is: by name, else by halves.
+// isolate runs tasks and finds out which of them fail. What is known to fail comes
+// after what stands before it in its order key, and before what stands behind it:
+// those may be blocked by it, or run after its death.
 func (a *attempt) isolate(h *Handler, tasks []*task) error {
-	tasks = a.applyKnownFailures(tasks)
+	run, held := a.holdBack(a.passOver(tasks))
+	if err := a.try(h, run); err != nil {
+		return err
+	}
+	held = a.passOver(held) // what has just failed may stand before it
+	if len(held) == 0 {
+		return nil
+	}
+	if err, fails := a.fails[held[0]]; fails {
+		held[0].verdict.started = true
+		a.fail(held[0], err)
+		held = held[1:]
+	}
+	return a.isolate(h, held)
+}
+
+// try runs tasks under a savepoint and, when they fail, finds out whose fault it is:
+// by name, else by halves.
+func (a *attempt) try(h *Handler, tasks []*task) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -192,8 +227,6 @@ func (a *attempt) isolate(h *Handler, tasks []*task) error {
 		return fmt.Errorf("roll back to a savepoint: %w", err)
 	}
 	if f.at >= 0 {
-		// Told to the next call, which goes through the tasks in order: what stands
-		// before the failed one is not behind it.
 		a.fails[tasks[f.at]] = f.err
 		return a.isolate(h, tasks)
 	}

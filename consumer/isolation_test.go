@@ -539,3 +539,19 @@ func TestRolledBackExecutionsLeaveNothing(t *testing.T) {
 		})
 	}
 }
+
+// when does what act does until works is closed; then every message works.
+func (r *rig) when(works <-chan struct{}) consumer.Handler {
+	insert := `insert into ` + r.db.Schema + `.effects (id, value) values ($1, $2)`
+	return consumer.One(func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
+		if _, err := tx.Exec(ctx, insert, m.Identity.ID, m.Record.Value); err != nil {
+			return err
+		}
+		select {
+		case <-works:
+			return nil
+		default:
+			return act(m)
+		}
+	})
+}
