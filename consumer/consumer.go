@@ -54,7 +54,7 @@ type Consumer struct {
 	server     string                      // the incarnation that memory is of
 	newest     acknowledgement
 	pending    []seek
-	topics     map[string]topicInfo
+	topicIDs   sync.Map // topic number → uuid.UUID, of items in the delay queue
 
 	life lifecycle
 }
@@ -117,7 +117,6 @@ func New(pool *pgxpool.Pool, kafka []kgo.Opt, config Config) (*Consumer, error) 
 		seeks:       make(chan struct{}, 1),
 		partitions:  map[partitionKey]*partition{},
 		held:        map[partitionKey]time.Time{},
-		topics:      map[string]topicInfo{},
 		life:        newLifecycle(),
 	}, nil
 }

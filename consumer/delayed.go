@@ -3,9 +3,11 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/claimq/claimq/delayq"
@@ -83,6 +85,13 @@ func (c *Consumer) performRuns(ctx context.Context, runs []*delayq.Run) {
 	defer cancel(nil)
 	renewed := make(chan struct{})
 	go func() { defer close(renewed); c.renew(ctx, runs, cancel) }()
+	if err := c.learnTopics(ctx, runs); err != nil {
+		c.health.database(err)
+		cancel(nil)
+		<-renewed
+		c.release(runs)
+		return
+	}
 	w := &work{ctx: ctx, runs: runs}
 	for _, run := range runs {
 		for _, item := range run.Items {
@@ -134,6 +143,28 @@ func (c *Consumer) renew(ctx context.Context, runs []*delayq.Run, cancel context
 // errLeaseLost is the cause of delayed work that was cut short.
 var errLeaseLost = errors.New("the lease was lost: another worker has the items")
 
+// learnTopics finds the topic ids of items: a message without an id is identified by
+// its offset and its topic's id, at every attempt the same, whether the partition is
+// this worker's or not.
+func (c *Consumer) learnTopics(ctx context.Context, runs []*delayq.Run) error {
+	for _, run := range runs {
+		for _, item := range run.Items {
+			if item.Source == nil {
+				continue
+			}
+			if _, known := c.topicIDs.Load(item.Source.Topic); known {
+				continue
+			}
+			var id uuid.UUID
+			if err := c.pool.QueryRow(ctx, c.sql.topicID, item.Source.Topic).Scan(&id); err != nil {
+				return fmt.Errorf("find the id of topic number %d: %w", item.Source.Topic, err)
+			}
+			c.topicIDs.Store(item.Source.Topic, id)
+		}
+	}
+	return nil
+}
+
 // taskOf makes a task of a delayed item.
 func (c *Consumer) taskOf(item *delayq.Item) *task {
 	t := &task{record: item.Record, item: item, orderKey: item.OrderKey, size: sizeOf(item.Record)}
@@ -141,12 +172,19 @@ func (c *Consumer) taskOf(item *delayq.Item) *task {
 		Record: item.Record, Attempt: item.Attempts + 1, MaxAttempts: c.maxAttempts, FirstSeen: item.FirstSeen,
 		Replayed: item.Kind == delayq.Replay, Scheduled: item.Kind == delayq.Scheduled,
 	}
-	c.identify(t, [16]byte{})
+	var topicID [16]byte
+	if item.Source != nil {
+		if id, ok := c.topicIDs.Load(item.Source.Topic); ok {
+			topicID = id.(uuid.UUID) //nolint:forcetypeassert // nothing else is stored
+		}
+	}
+	c.identify(t, topicID)
 	if t.unfit != nil {
-		// It had an identity when it was stored, and keeps that.
+		// It had an identity when it was stored, and keeps what is left of that.
 		t.unfit = nil
 		t.message.Identity.Queue, t.message.Identity.Tenant, t.message.Identity.Operation = c.config.Queue, item.Tenant, item.Operation
 		t.message.Identity.ID = item.Shown
+		t.message.claim = t.message.Identity.Digest()
 	}
 	t.message.Identity.Fingerprint, t.message.Identity.FingerprintVersion = item.Fingerprint, item.FingerprintVersion
 	if item.Claim.Valid {

@@ -108,6 +108,7 @@ const (
 with added as (
     insert into claimq.topics (topic_id, name) values ($1, $2) on conflict (topic_id) do nothing returning id)
 select id from added union all select id from claimq.topics where topic_id = $1 limit 1`
+	sqlTopicID         = `select topic_id from claimq.topics where id = $1`
 	sqlRotatePositions = `select claimq.rotate_positions()`
 )
 
@@ -141,7 +142,7 @@ insert into claimq.workers (instance, queues, host, version, stats) values ($1, 
 // statements are the texts above for one schema.
 type statements struct {
 	incarnation, known, fenceLock, assertOwner          string
-	takeOwnership, positionsOf, topicNumber             string
+	takeOwnership, positionsOf, topicNumber, topicID    string
 	rotatePositions, startLock, startTopic, topicsBegun string
 	register, registered, reregister                    string
 	heartbeat, forgetWorkers, workerGone                string
@@ -160,7 +161,7 @@ func newStatements(schema pgschema.Schema) *statements {
 		incarnation: schema.SQL(sqlIncarnation), known: schema.SQL(sqlKnown),
 		fenceLock: lock(sqlFenceLock), assertOwner: schema.SQL(sqlAssertOwner),
 		takeOwnership: schema.SQL(sqlTakeOwnership), positionsOf: schema.SQL(sqlPositionsOf),
-		topicNumber: schema.SQL(sqlTopicNumber), rotatePositions: schema.SQL(sqlRotatePositions),
+		topicNumber: schema.SQL(sqlTopicNumber), topicID: schema.SQL(sqlTopicID), rotatePositions: schema.SQL(sqlRotatePositions),
 		startLock: lock(sqlStartLock), startTopic: schema.SQL(sqlStartTopic), topicsBegun: schema.SQL(sqlTopicsBegun),
 		register: schema.SQL(sqlRegister), registered: schema.SQL(sqlRegistered), reregister: schema.SQL(sqlReregister),
 		heartbeat: schema.SQL(sqlHeartbeat), forgetWorkers: schema.SQL(sqlForgetWorkers), workerGone: schema.SQL(sqlWorkerGone),
