@@ -79,6 +79,11 @@ type Config struct {
 	// or one call (Batch). Past it the message fails with a *TimeoutError. Default 30 s.
 	// It must be shorter than RebalanceTimeout by at least RevokeBudget.
 	HandlerTimeout time.Duration
+	// Lease is how long items of the delay queue are lent to a worker; it renews the
+	// lease while it works on them. A worker that dies holds its items, and nothing
+	// else, for that long. Longer than HandlerTimeout. Default 45 s, or
+	// HandlerTimeout and 15 s where that is more.
+	Lease time.Duration
 	// LockTimeout bounds the wait for a row lock or for another transaction's claim;
 	// then the batch is tried again. Default 5 s.
 	LockTimeout time.Duration

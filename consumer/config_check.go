@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/claimq/claimq/delayq"
 )
 
 // A ConfigError names the field of a Config that cannot work, and why.
@@ -34,6 +36,7 @@ func (c Config) withDefaults() Config {
 	c.Batch.Bytes = cmp.Or(c.Batch.Bytes, 4<<20)
 	c.MaxBufferedBytes = cmp.Or(c.MaxBufferedBytes, 64<<20)
 	c.HandlerTimeout = cmp.Or(c.HandlerTimeout, 30*time.Second)
+	c.Lease = cmp.Or(c.Lease, max(delayq.DefaultLeaseFor, c.HandlerTimeout+15*time.Second))
 	c.LockTimeout = cmp.Or(c.LockTimeout, 5*time.Second)
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, 10*time.Second)
 	c.RebalanceTimeout = cmp.Or(c.RebalanceTimeout, time.Minute)
@@ -119,6 +122,7 @@ func (c *Config) checkTimes() (errs []error) {
 		{"Batch.Bytes", int64(c.Batch.Bytes)},
 		{"MaxBufferedBytes", int64(c.MaxBufferedBytes)},
 		{"HandlerTimeout", int64(c.HandlerTimeout)},
+		{"Lease", int64(c.Lease)},
 		{"LockTimeout", int64(c.LockTimeout / time.Millisecond)},
 		{"SessionTimeout", int64(c.SessionTimeout)},
 		{"RebalanceTimeout", int64(c.RebalanceTimeout)},
@@ -142,6 +146,9 @@ func (c *Config) checkTimes() (errs []error) {
 	if c.HandlerTimeout > c.RebalanceTimeout-c.RevokeBudget {
 		errs = append(errs, c.wrong("HandlerTimeout", "%s does not fit into RebalanceTimeout %s less RevokeBudget %s: a handler could still run when another member has its partition",
 			c.HandlerTimeout, c.RebalanceTimeout, c.RevokeBudget))
+	}
+	if c.Lease > 0 && c.Lease <= c.HandlerTimeout {
+		errs = append(errs, c.wrong("Lease", "%s is not longer than HandlerTimeout %s: one slow renewal, and another worker would have the item that a handler is working on", c.Lease, c.HandlerTimeout))
 	}
 	if c.ResultLifetime > c.Retention {
 		errs = append(errs, c.wrong("ResultLifetime", "%s is longer than Retention %s: a result cannot outlive its claim", c.ResultLifetime, c.Retention))

@@ -19,8 +19,6 @@ const (
 	delayedPoll = time.Second
 	// delayedFloor keeps a ready key that somebody has locked from being polled hot.
 	delayedFloor = 5 * time.Millisecond
-	// delayedLease is how long items are lent out, renewed while they are worked on.
-	delayedLease = delayq.DefaultLeaseFor
 )
 
 // runDelayed takes what is due in the delay queue and performs it like batches, in
@@ -46,7 +44,7 @@ func (c *Consumer) lease(ctx context.Context) ([]*delayq.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.LockTimeout+commitBudget)
 	defer cancel()
 	return c.delayed.Lease(ctx, c.pool, c.queue, delayq.LeaseOptions{
-		Items: c.config.Batch.Messages, Bytes: int64(c.config.Batch.Bytes), For: delayedLease,
+		Items: c.config.Batch.Messages, Bytes: int64(c.config.Batch.Bytes), For: c.config.Lease,
 	})
 }
 
@@ -121,7 +119,7 @@ func (c *Consumer) release(runs []*delayq.Run) {
 }
 
 func (c *Consumer) renew(ctx context.Context, runs []*delayq.Run, cancel context.CancelCauseFunc) {
-	ticker := time.NewTicker(delayedLease / 4)
+	ticker := time.NewTicker(c.config.Lease / 4)
 	defer ticker.Stop()
 	for {
 		select {
@@ -129,7 +127,7 @@ func (c *Consumer) renew(ctx context.Context, runs []*delayq.Run, cancel context
 			return
 		case <-ticker.C:
 		}
-		lost, err := c.delayed.Renew(ctx, c.pool, runs, delayedLease)
+		lost, err := c.delayed.Renew(ctx, c.pool, runs, c.config.Lease)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			c.config.Logger.WarnContext(ctx, "leases were not renewed", slog.String("queue", c.config.Queue), slog.Any("error", err))

@@ -75,6 +75,7 @@ func (b *queueBuilder) build() consumer.Config {
 		Batch:            consumer.BatchLimits{Messages: q.Batch.Messages, Bytes: int(q.Batch.Bytes), Wait: time.Duration(q.Batch.Wait)},
 		MaxBufferedBytes: int(q.MaxBuffered),
 		HandlerTimeout:   time.Duration(q.HandlerTimeout),
+		Lease:            time.Duration(q.Lease),
 		LockTimeout:      time.Duration(q.LockTimeout),
 		SessionTimeout:   time.Duration(q.SessionTimeout),
 		RebalanceTimeout: time.Duration(q.RebalanceTimeout),

@@ -78,6 +78,7 @@ queues:
     batch: {messages: 7, bytes: 8KiB, wait: 9ms}
     max_buffered: 10MiB
     handler_timeout: 11s
+    lease: 50s
     lock_timeout: 12s
     session_timeout: 13s
     rebalance_timeout: 2m
@@ -99,7 +100,7 @@ queues:
 		Retry:           delayq.Policy{MaxAttempts: 4, InitialDelay: time.Second, Factor: 3, MaxDelay: time.Minute, Jitter: 0.5, Deadline: time.Hour},
 		DeadLetterTopic: "d", Start: consumer.StartEarliest(), OutOfRange: consumer.Earliest, ReadUncommitted: true, Concurrency: 3,
 		Batch:            consumer.BatchLimits{Messages: 7, Bytes: 8192, Wait: 9 * time.Millisecond},
-		MaxBufferedBytes: 10 << 20, HandlerTimeout: 11 * time.Second, LockTimeout: 12 * time.Second, SessionTimeout: 13 * time.Second,
+		MaxBufferedBytes: 10 << 20, HandlerTimeout: 11 * time.Second, Lease: 50 * time.Second, LockTimeout: 12 * time.Second, SessionTimeout: 13 * time.Second,
 		RebalanceTimeout: 2 * time.Minute, RevokeBudget: 14 * time.Second, StopBudget: 15 * time.Second, CommitInterval: 16 * time.Second,
 		Retention: 17 * 24 * time.Hour, ResultLifetime: 16 * 24 * time.Hour, ResendHorizon: 24 * time.Hour, ReplayWindow: 48 * time.Hour,
 		Schema: "dedup",

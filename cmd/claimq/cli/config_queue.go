@@ -73,6 +73,10 @@ type QueueConfig struct {
 
 	// How long a handler may take. Default: 30s.
 	HandlerTimeout Duration `koanf:"handler_timeout"`
+	// How long items of the delay queue are lent to a worker, which renews the lease: a
+	// worker that dies holds them for that long. It must be longer than handler_timeout.
+	// Default: 45s, or handler_timeout and 15s where that is more.
+	Lease Duration `koanf:"lease"`
 	// How long to wait for a row lock or another transaction's claim before the batch
 	// is tried again. Default: 5s.
 	LockTimeout Duration `koanf:"lock_timeout"`
