@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/claimq/claimq/consumer"
+	"github.com/claimq/claimq/internal/pgtest"
 	"github.com/claimq/claimq/outbox"
 )
 
@@ -121,5 +124,49 @@ func TestFiguresOfClientsThatFollowOneAnotherDoNotCollide(t *testing.T) {
 	}
 	if err := (replacing{metrics.registry}).Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "claimq_messages_total", Help: "another"})); err == nil {
 		t.Error("a figure of another kind takes a name that is taken")
+	}
+}
+
+// A queue that cannot start because of something that passes is tried again, and
+// says so meanwhile; one that never can ends.
+func TestAQueueIsTriedAgainUntilItsBrokersAnswer(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	table := sink(t, db)
+	kafka := startKafka(t, "a")
+	brokers := newGate(t, kafka.ListenAddrs()[0])
+	env := newTestEnv(t)
+	env.flags.config = runFile(t, db.DSN, db.Schema, []string{brokers.address()}, queueYAML("first", table, "a"))
+	config, err := env.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRunner(&env.Env, config, runFlags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.pool = db.Pool
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- r.runQueue(ctx, r.queues[0]) }()
+	eventually(t, "it waits", func() bool {
+		problems := r.health.problems()
+		return len(problems) == 1 && strings.HasPrefix(problems[0].Problem, "the queue does not run: ") && problems[0].Problem != "the queue does not run: it is starting"
+	})
+	brokers.open()
+	eventually(t, "it runs", func() bool { return len(r.health.problems()) == 0 })
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("after its context ended: %v", err)
+	}
+	if !strings.Contains(env.stderr.String(), "the queue cannot run; trying again") {
+		t.Errorf("the log does not tell:\n%s", env.stderr)
+	}
+
+	r.queues[0].Topics = []string{"none"}
+	var missing *consumer.MissingTopicError
+	if err := r.runQueue(t.Context(), r.queues[0]); !errors.As(err, &missing) {
+		t.Errorf("a missing topic: %v", err)
 	}
 }
