@@ -160,6 +160,22 @@ func TestAnotherIncarnationStartsFromTheOldestRow(t *testing.T) {
 	}
 }
 
+// A round that only ends what another relay has left half done also looks at what
+// came after: else an effect waits for a poll that nobody has a reason to hurry.
+func TestTheRestOfAnotherRelaysWindowDoesNotHideTheNext(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, "t")
+	first, second := s.relay(RelayConfig{}), s.relay(RelayConfig{})
+	s.add("t", "k", "1")
+	first.maxPage, first.maxList = 1, 1 // the place is written with the window open behind its only row
+	s.round(first)
+	s.endLeases()
+	s.add("t", "k", "2")
+	if did := s.round(second); did.published != 1 {
+		t.Fatalf("the round after a take-over: %+v, want the one record that is new", did)
+	}
+}
+
 // Stopping in the middle of a wave that nobody answers ends within the grace and
 // loses nothing.
 func TestStopEndsAWaveThatIsNotAnswered(t *testing.T) {
@@ -181,4 +197,41 @@ func TestStopEndsAWaveThatIsNotAnswered(t *testing.T) {
 	reader, next := s.reader("t"), s.relay(RelayConfig{})
 	s.drain(next)
 	reader.untilCount(t, 1)
+}
+
+// Nobody tells the second relay that the first is gone: the lease ends.
+func TestALeaseThatIsNotRenewedEnds(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, "t")
+	reader := s.reader("t")
+	s.add("t", "k", "1")
+	gone, next := s.relay(RelayConfig{Lease: time.Second}), s.relay(RelayConfig{Lease: time.Second})
+	s.crashed(gone, stepRead, 1)
+	if err := next.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reader.untilCount(t, 1)
+}
+
+// While the brokers do not answer the lease is renewed: a relay that waits is not
+// one that is gone.
+func TestAWaitingRelayKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, "t")
+	held := s.holdProduce()
+	s.add("t", "k", "1")
+	waits, other := s.relay(RelayConfig{Lease: time.Second}), s.relay(RelayConfig{Lease: time.Second})
+	if err := waits.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-held.asked
+	first := one[int64](s, "select max(id) from claimq.relay_windows")
+	eventually(t, "the lease is renewed four times, which takes longer than it lasts", func() bool {
+		return one[int64](s, "select max(id) from claimq.relay_windows") >= first+4
+	})
+	if did := s.round(other); did.standby != 1 {
+		t.Fatalf("another relay took the slice of one that waits: %+v", did)
+	}
+	held.release()
+	s.readUntilPublished(1)
 }

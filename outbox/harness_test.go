@@ -281,3 +281,9 @@ func (s *stage) readAll(t interface{ Fatal(args ...any) }, topic string) []*kgo.
 	}
 	return records
 }
+
+// readUntilPublished waits until topic t holds n records.
+func (s *stage) readUntilPublished(n int) {
+	s.t.Helper()
+	s.reader("t").untilCount(s.t, n)
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -63,7 +64,7 @@ func TestBadRowsHoldUpNoOthers(t *testing.T) {
 			s.refusePoison(kerr.InvalidRecord.Code)
 			limit := "10000"
 			s.createTopic("narrow", 1, map[string]*string{"max.message.bytes": &limit})
-			reader, r := s.reader("t"), s.relay(RelayConfig{})
+			reader, r := s.reader("t"), s.relay(RelayConfig{RetryInitial: 10 * time.Minute, RetryMax: time.Hour})
 			r.maxPage = 10
 			const bads, goods = 11, 100
 			var want []string

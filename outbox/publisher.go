@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -125,19 +125,24 @@ func heldBehind(scope string) string {
 // outcome is not known.
 func (p *publisher) send(wait waiter, rows []*outRow) ([]error, error) {
 	errs := make([]error, len(rows))
-	done := make(chan struct{})
-	var left atomic.Int64
-	left.Store(int64(len(rows)))
+	var open sync.WaitGroup
+	open.Add(len(rows))
 	for i, row := range rows {
 		// No context: see clientOptions.
 		p.client.Produce(context.Background(), row.record(), func(_ *kgo.Record, err error) {
 			errs[i] = err
-			if left.Add(-1) == 0 {
-				close(done)
-			}
+			open.Done()
 		})
 	}
-	go func() { _ = p.client.Flush(context.Background()) }() // ends with the records, or with the client
+	done := make(chan struct{})
+	go func() { // ends with the records, or with the client
+		defer close(done)
+		// The wave is over when this has returned, too: while one flush goes on the
+		// client sends whatever it is handed at once, and the next wave would leave
+		// in pieces, of which a later one is taken where an earlier one was refused.
+		_ = p.client.Flush(context.Background())
+		open.Wait()
+	}()
 	if err := wait(done); err != nil {
 		return nil, err
 	}

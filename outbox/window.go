@@ -29,8 +29,15 @@ func (s *sliceRelay) window(ctx context.Context, did *result) error {
 		end.after = places[len(places)-1].seq
 	}
 	if len(places) == 0 {
+		if s.place.half {
+			// What was left of a window says nothing about what came after it.
+			if err := s.advance(ctx, end); err != nil {
+				return err
+			}
+			return s.window(ctx, did)
+		}
 		s.stats.upToDate(s.index)
-		if !s.place.half && time.Since(s.renewedAt) < s.config.Lease/3 {
+		if time.Since(s.renewedAt) < s.config.Lease/3 {
 			return nil // the next window begins where this one did, and finds as little
 		}
 		return s.advance(ctx, end)
@@ -209,13 +216,24 @@ func (s *sliceRelay) setAside(ctx context.Context, page []place, refused []refus
 		return err
 	}
 	s.place, s.renewedAt = moved.written(), time.Now()
+	s.logRefusals(refused)
+	return nil
+}
+
+// logRefusals tells what was refused, once for each topic and reason: a missing
+// topic can set thousands aside.
+func (s *sliceRelay) logRefusals(refused []refusal) {
+	type kind struct{ topic, scope, reason string }
+	counts := map[kind]int{}
 	for _, r := range refused {
 		if r.tried {
-			s.config.Logger.Warn("a record of the outbox cannot be sent and is set aside",
-				"id", r.row.id, "topic", r.row.topic, "scope", r.scope, "reason", r.reason)
+			counts[kind{r.row.topic, r.scope, r.reason}]++
 		}
 	}
-	return nil
+	for k, n := range counts {
+		s.config.Logger.Warn("records of the outbox cannot be sent and are set aside",
+			"topic", k.topic, "scope", k.scope, "reason", k.reason, "records", n, "instance", s.config.Instance)
+	}
 }
 
 // columns lays refusals out for a statement; attempts counts the failed one.
