@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // eventually waits for a condition that something else makes true.
 func eventually(t *testing.T, what string, condition func() bool) {
@@ -30,6 +30,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
+		failIfOver(t)
 		if time.Now().After(deadline) {
 			t.Fatalf("after %s: still not: %s", patience, what)
 		}
