@@ -37,7 +37,8 @@ type Account struct {
 	Lost    int `json:"lost"`
 	Doubled int `json:"doubled"`
 
-	// KilledWith is how many orders the killed consumer had written and not committed.
+	// KilledWith is how many orders the killed consumer had written and not committed,
+	// at least: those of its transaction's newest flight.
 	KilledWith int `json:"killed_with_uncommitted"`
 	// Drained messages took Seconds from the first record of the backlog to the last
 	// one's fate, with the wait for the killed consumer's session and for retries in

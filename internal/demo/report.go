@@ -43,7 +43,7 @@ func (a *Account) Print(w io.Writer) {
 		row("  "+string(r), a.Dead[r], reasonText(r))
 	}
 	row("effects published", a.Effects, fmt.Sprintf("and %s copies under the same id", grouped(a.EffectCopies)))
-	row("uncommitted at kill -9", a.KilledWith, "orders written by the killed consumer, done by the other one")
+	row("uncommitted at kill -9", a.KilledWith, "orders or more, written by the killed consumer, done by the other one")
 	row("lost", a.Lost, "")
 	row("doubled", a.Doubled, "")
 	row("messages a second", int(a.PerSecond), fmt.Sprintf("%s in %.1f s, %.1f s of it until the killed consumer's session ended", grouped(a.Drained), a.Seconds, a.Outage))

@@ -260,7 +260,7 @@ func (r *run) killSecond(ctx context.Context) error {
 				return fmt.Errorf("consumer 2 ended by itself before it was killed: %w", r.second.err)
 			}
 			r.measured.killedWith = written
-			r.say("kill -9 of consumer 2 in the middle of a batch: %s orders written, none of them committed", grouped(written))
+			r.say("kill -9 of consumer 2 in the middle of a batch: at least %s orders written, none of them committed", grouped(written))
 			return nil
 		case <-r.second.ended:
 			return fmt.Errorf("consumer 2 ended by itself: %w; it last said:\n%s", r.second.err, r.log.tail())
