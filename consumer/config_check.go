@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/claimq/claimq/dedup"
 	"github.com/claimq/claimq/delayq"
 )
 
@@ -45,6 +46,9 @@ func (c Config) withDefaults() Config {
 	c.CommitInterval = cmp.Or(c.CommitInterval, time.Second)
 	c.Retention = cmp.Or(c.Retention, 8*24*time.Hour)
 	c.ResultLifetime = cmp.Or(c.ResultLifetime, min(8*24*time.Hour, c.Retention))
+	if c.Claims == ClaimNone && len(c.Rules.ID) == 0 {
+		c.Rules.OnMissing = dedup.MissingOffset // there is no id to miss
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -77,10 +81,9 @@ func (c *Config) checkNames() (errs []error) {
 	if c.DeadLetterTopic != "" && slices.Contains(c.Topics, c.DeadLetterTopic) {
 		errs = append(errs, c.wrong("DeadLetterTopic", "%q is also read: a dead letter would come back for ever; name another topic", c.DeadLetterTopic))
 	}
-	if len(c.Rules.ID) == 0 && c.Claims == ClaimIDs {
+	if len(c.Rules.ID) == 0 && c.Rules.OnMissing != dedup.MissingOffset {
 		errs = append(errs, c.wrong("Rules.ID", "no id rule: say where a message's id is found, or set Claims to ClaimNone for a handler that is idempotent by itself"))
-	}
-	if err := c.Rules.Validate(); err != nil {
+	} else if err := c.Rules.Validate(); err != nil {
 		errs = append(errs, c.wrong("Rules", "%v", err))
 	}
 	if len(c.Topics) > 1 && len(c.Rules.Operation) == 0 && c.Claims == ClaimIDs {

@@ -101,9 +101,6 @@ func New(pool *pgxpool.Pool, kafka []kgo.Opt, config Config) (*Consumer, error) 
 	if metrics == nil {
 		metrics = newMetrics()
 	}
-	if config.Claims == ClaimNone && len(config.Rules.ID) == 0 {
-		config.Rules.OnMissing = dedup.MissingOffset
-	}
 	return &Consumer{
 		config: config, pool: pool, options: kafka,
 		sql:      newStatements(pgschema.Schema(config.Schema)),
