@@ -86,6 +86,7 @@ func (d *delivery) settle(rows []*outRow) error {
 		case err == nil:
 		case scopeOf(err) == scopeTopic:
 			delete(d.known, row.topic)
+			delete(d.loaded, row.topic)
 			if !d.waits(row) {
 				d.refuse(row, scopeTopic, reasonText(err), true)
 			}

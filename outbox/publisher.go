@@ -27,6 +27,7 @@ type publisher struct {
 	maxBatch int
 	creates  bool            // topics come into being when they are produced to
 	known    map[string]bool // topics that exist
+	loaded   map[string]bool // topics whose partitions the client knows
 	limits   map[string]int  // what a batch of a topic may have, learned from refusals
 }
 
@@ -59,7 +60,7 @@ func newPublisher(user []kgo.Opt) (*publisher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbox: the relay's Kafka client: %w", err)
 	}
-	p := &publisher{client: client, known: map[string]bool{}, limits: map[string]int{}}
+	p := &publisher{client: client, known: map[string]bool{}, loaded: map[string]bool{}, limits: map[string]int{}}
 	fail := func(why string) (*publisher, error) {
 		client.Close()
 		return nil, fmt.Errorf("outbox: the relay's Kafka options %s", why)
@@ -94,9 +95,14 @@ func (p *publisher) publish(ctx context.Context, wait waiter, rows []outRow) ([]
 		return nil, err
 	}
 	d := &delivery{publisher: p, wait: wait, blocked: map[orderKey]bool{}}
+	sent, err := p.load(d, rows, missing)
+	if err != nil {
+		return nil, err
+	}
 	for i := range rows {
 		row := &rows[i]
 		switch {
+		case sent[row.seq]:
 		case d.waits(row):
 		case row.held != "":
 			d.refuse(row, row.held, heldBehind(row.held), false)
@@ -112,6 +118,31 @@ func (p *publisher) publish(ctx context.Context, wait waiter, rows []outRow) ([]
 		return nil, err
 	}
 	return d.refused, nil
+}
+
+// load sends the first row of each topic that the client does not know yet, alone
+// in its topic, and returns which those were. Records of an unknown topic are kept
+// by the client until it has the partitions, and then leave one by one, as a flush
+// is going on: a wave of them would not be in one piece.
+func (p *publisher) load(d *delivery, rows []outRow, missing map[string]error) (sent map[int64]bool, err error) {
+	var first []*outRow
+	asked := map[string]bool{}
+	for i := range rows {
+		row := &rows[i]
+		if row.held == "" && missing[row.topic] == nil && !p.loaded[row.topic] && !asked[row.topic] {
+			asked[row.topic] = true
+			first = append(first, row)
+		}
+	}
+	if len(first) == 0 {
+		return nil, nil
+	}
+	sent = make(map[int64]bool, len(first))
+	for _, row := range first {
+		sent[row.seq] = true
+		p.loaded[row.topic] = true
+	}
+	return sent, d.settle(first)
 }
 
 func heldBehind(scope string) string {
