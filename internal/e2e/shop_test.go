@@ -125,10 +125,12 @@ func (s *shop) waitPositions() {
 	}
 	want := 0
 	ends.Each(func(o kadm.ListedOffset) { want += int(o.Offset) })
-	eventually(s.t, fmt.Sprintf("positions that sum up to %d", want), func() bool {
-		return s.ask(`select coalesce(sum(p.next_offset), 0) from SCHEMA.queues q, SCHEMA.positions_of(q.id) p
-			where q.name = '`+s.topic+`'`) == want
-	})
+	eventually(s.t, fmt.Sprintf("positions that sum up to %d", want), func() bool { return s.positions() == want })
+}
+
+// positions is the sum of the queue's positions.
+func (s *shop) positions() int {
+	return s.ask(`select coalesce(sum(p.next_offset), 0) from SCHEMA.queues q, SCHEMA.positions_of(q.id) p where q.name = '` + s.topic + `'`)
 }
 
 // waitStable waits until the group has so many members, all at rest, and returns.
