@@ -103,8 +103,7 @@ func Up(ctx context.Context, conn *pgx.Conn, o Options) error {
 		migrator.AppendMigration(m.Name, m.SQL, "")
 	}
 	if err := migrator.Migrate(ctx); err != nil {
-		var failed migrate.MigrationPgError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[migrate.MigrationPgError](err); ok {
 			return fmt.Errorf("schema %q: migration %s: %w", status.Schema, failed.MigrationName, failed.PgError)
 		}
 		return fmt.Errorf("schema %q: %w", status.Schema, err)

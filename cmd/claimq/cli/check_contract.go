@@ -159,6 +159,7 @@ func orderText(c consumer.Config) string {
 		return "none is kept when messages fail"
 	case consumer.OrderPartition:
 		return "by partition: a failed message holds its whole partition" + afterDeath(c)
+	case consumer.OrderKey:
 	}
 	return "by " + chain(c.OrderBy, "record key") + ": what comes after a failed message of its key waits behind it" + afterDeath(c)
 }

@@ -159,8 +159,7 @@ func checkStatements(ctx context.Context, config *Config, pool *pgxpool.Pool, st
 	var errs []error
 	for _, s := range statements {
 		err := s.Check(ctx, conn.Conn())
-		var wrong *consumer.SQLError
-		if errors.As(err, &wrong) {
+		if _, wrong := errors.AsType[*consumer.SQLError](err); wrong {
 			err = configError(placed(config, fieldErrorf(append(s.path, "sql"), "%v", err)))
 		}
 		errs = append(errs, err)

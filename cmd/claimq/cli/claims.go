@@ -75,8 +75,7 @@ func (e *Env) openQueue(ctx context.Context, config *Config, name string) (*pgxp
 	queue, err := queuelist.Find(ctx, pool, pgschema.Schema(config.schema()), name)
 	if err != nil {
 		pool.Close()
-		var unknown *queuelist.UnknownError
-		if errors.As(err, &unknown) {
+		if _, unknown := errors.AsType[*queuelist.UnknownError](err); unknown {
 			err = exitWith(ExitNothing, err)
 		}
 		return nil, queuelist.Queue{}, err

@@ -113,7 +113,7 @@ func (e *Env) openList(name string) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(e.Stdin), nil
 	}
-	file, err := os.Open(name) //nolint:gosec // the operator names the file
+	file, err := os.Open(name)
 	if err != nil {
 		return nil, usageError("%v", err)
 	}

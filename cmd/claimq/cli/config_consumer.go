@@ -172,14 +172,14 @@ func (b *queueBuilder) validate(config *consumer.Config) {
 
 // noteAll takes the consumer's errors apart and gives each its place.
 func (b *queueBuilder) noteAll(err error, told map[string]bool) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's own
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, part := range joined.Unwrap() {
 			b.noteAll(part, told)
 		}
 		return
 	}
-	var wrong *consumer.ConfigError
-	if !errors.As(err, &wrong) {
+	wrong, ok := errors.AsType[*consumer.ConfigError](err)
+	if !ok {
 		b.note(err)
 		return
 	}

@@ -98,8 +98,7 @@ func decodeProblems(err error) (problems []error) {
 		}
 		return problems
 	case *mapstructure.DecodeError:
-		var inner *mapstructure.DecodeError
-		if errors.As(err.Unwrap(), &inner) {
+		if _, deeper := errors.AsType[*mapstructure.DecodeError](err.Unwrap()); deeper {
 			return decodeProblems(err.Unwrap())
 		}
 		return []error{fieldErrorf(splitName(err.Name()), "%v", err.Unwrap())}
@@ -177,17 +176,24 @@ func decodeValue(from, to reflect.Value) (any, error) {
 	}
 	switch {
 	case isText && reflect.PointerTo(target).Implements(textUnmarshaler):
-		result := reflect.New(target)
-		if err := result.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
-			return nil, err
-		}
-		return result.Elem().Interface(), nil
+		return unmarshalText(text, target)
 	case isVariable:
 		return parseVariable(text, target)
 	case !fits(from, target):
 		return nil, fmt.Errorf("%s is needed, not %s", kindName(target), kindName(from.Type()))
 	}
 	return value, nil
+}
+
+// unmarshalText makes a value of a type whose pointer implements textUnmarshaler.
+func unmarshalText(text string, target reflect.Type) (any, error) {
+	result := reflect.New(target)
+	if reader, ok := reflect.TypeAssert[encoding.TextUnmarshaler](result); ok {
+		if err := reader.UnmarshalText([]byte(text)); err != nil {
+			return nil, err
+		}
+	}
+	return result.Elem().Interface(), nil
 }
 
 // fits reports whether a value of the file is of the kind that a field takes.

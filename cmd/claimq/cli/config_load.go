@@ -130,8 +130,7 @@ func mergeLayer(src, dest map[string]any) error {
 }
 
 func (e *Env) fileError(path string, err error) error {
-	var pathError *os.PathError
-	if errors.As(err, &pathError) {
+	if pathError, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("configuration file %s: %w", path, pathError.Err)
 	}
 	return fmt.Errorf("configuration file %s: %w", path, err)

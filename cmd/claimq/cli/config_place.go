@@ -38,16 +38,17 @@ func dotted(path []string) string {
 
 // placed adds the file and the line to every field error that has no place yet.
 func placed(c *Config, err error) error {
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
+	if joined, ok := errors.AsType[interface {
+		error
+		Unwrap() []error
+	}](err); ok {
 		errs := make([]error, 0, 4)
 		for _, part := range joined.Unwrap() {
 			errs = append(errs, placed(c, part))
 		}
 		return errors.Join(errs...)
 	}
-	var field *fieldError
-	if errors.As(err, &field) && field.place == "" && c.file != "" {
+	if field, ok := errors.AsType[*fieldError](err); ok && field.place == "" && c.file != "" {
 		if line := c.lines.of(field.path); line > 0 {
 			return &fieldError{path: field.path, problem: field.problem, place: c.file + ":" + strconv.Itoa(line)}
 		}

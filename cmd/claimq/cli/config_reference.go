@@ -76,7 +76,7 @@ func (r *references) find(kind, name string) (text, problem string) {
 // readSecretFile reads a file that holds one secret; the line break that editors
 // put at its end is not part of it.
 func readSecretFile(path string) (Secret, error) {
-	text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", err // names the path
 	}

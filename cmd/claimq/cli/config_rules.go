@@ -3,13 +3,13 @@ package cli
 import (
 	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/claimq/claimq/dedup"
 	"github.com/claimq/claimq/internal/nearest"
-	"maps"
-	"slices"
-	"strings"
 )
 
 // queue returns the configuration of a queue, or an error that names the nearest.

@@ -114,10 +114,11 @@ func formatDuration(d time.Duration) string {
 	if d == 0 {
 		return "0"
 	}
+	const day = 24 * time.Hour
 	text := ""
-	if days := d / (24 * time.Hour); days > 0 {
-		text = strconv.FormatInt(int64(days), 10) + "d"
-		if d -= days * 24 * time.Hour; d == 0 {
+	if d >= day {
+		text = strconv.FormatInt(int64(d/day), 10) + "d"
+		if d %= day; d == 0 {
 			return text
 		}
 	}

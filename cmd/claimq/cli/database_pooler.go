@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/claimq/claimq/internal/sqlstate"
 )
@@ -41,7 +40,7 @@ func probePooler(ctx context.Context, config *pgx.ConnConfig) error {
 		return connectError(err)
 	}
 	defer closeConn(first)
-	if uint32(backend) == first.PgConn().PID() {
+	if int64(backend) == int64(first.PgConn().PID()) {
 		return nil // who answers is who was connected to
 	}
 	if backend, err = prepareProbe(ctx, first); err != nil {
@@ -54,7 +53,7 @@ func probePooler(ctx context.Context, config *pgx.ConnConfig) error {
 	for i := 0; i < probeHolders && !occupied; i++ {
 		holder, held, err := holdBackend(ctx, config)
 		if err != nil {
-			return nil //nolint:nilerr // the pooler has no server connection left: nothing can be told
+			return nil // the pooler has no server connection left: nothing can be told
 		}
 		defer closeConn(holder)
 		occupied = held == backend
@@ -82,11 +81,9 @@ func prepareProbe(ctx context.Context, conn *pgx.Conn) (backend int32, err error
 	if err != nil {
 		return 0, err
 	}
-	var description *pgconn.StatementDescription
-	if description, err = conn.PgConn().Prepare(ctx, probeStatement, "select 1", nil); err != nil {
+	if _, err := conn.PgConn().Prepare(ctx, probeStatement, "select 1", nil); err != nil {
 		return 0, err
 	}
-	_ = description
 	if err := tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&backend); err != nil {
 		return 0, err
 	}

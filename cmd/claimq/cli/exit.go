@@ -54,8 +54,7 @@ func exitCode(err error) int {
 	if err == nil {
 		return ExitOK
 	}
-	var exit *exitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exitError](err); ok {
 		return exit.code
 	}
 	return ExitFailed

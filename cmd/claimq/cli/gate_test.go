@@ -67,7 +67,7 @@ func (g *gate) accept() {
 			_ = client.Close()
 			continue
 		}
-		server, err := net.Dial("tcp", target) //nolint:noctx // closed with the gate
+		server, err := net.Dial("tcp", target)
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -17,30 +17,30 @@ import (
 func kafkaError(err error) error {
 	switch {
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
-		return fmt.Errorf("Kafka: user or password is wrong: see kafka.sasl (%w)", err) //nolint:staticcheck // a name
+		return fmt.Errorf("Kafka: user or password is wrong: see kafka.sasl (%w)", err)
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
-		return fmt.Errorf("Kafka: the brokers do not know this mechanism: see kafka.sasl.mechanism (%w)", err) //nolint:staticcheck // a name
+		return fmt.Errorf("Kafka: the brokers do not know this mechanism: see kafka.sasl.mechanism (%w)", err)
 	case untrusted(err):
-		return fmt.Errorf("Kafka: the broker's certificate is not trusted: see kafka.tls.ca_file and kafka.tls.server_name (%w)", err) //nolint:staticcheck // a name
+		return fmt.Errorf("Kafka: the broker's certificate is not trusted: see kafka.tls.ca_file and kafka.tls.server_name (%w)", err)
 	case closed(err):
-		return fmt.Errorf("Kafka: the broker closed the connection: it goes down, or it wants other settings in kafka.tls and kafka.sasl (%w)", err) //nolint:staticcheck // a name
+		return fmt.Errorf("Kafka: the broker closed the connection: it goes down, or it wants other settings in kafka.tls and kafka.sasl (%w)", err)
 	case kafkaPasses(err):
-		return fmt.Errorf("Kafka: no broker answers: see kafka.brokers, and kafka.tls for whether they want TLS (%w)", err) //nolint:staticcheck // a name
+		return fmt.Errorf("Kafka: no broker answers: see kafka.brokers, and kafka.tls for whether they want TLS (%w)", err)
 	}
-	return fmt.Errorf("Kafka: %w", err) //nolint:staticcheck // a name
+	return fmt.Errorf("Kafka: %w", err)
 }
 
 // closed reports that a broker hung up: it is going down, or it wants TLS or SASL.
 func closed(err error) bool {
-	var first *kgo.ErrFirstReadEOF
-	return errors.Is(err, io.EOF) || errors.As(err, &first)
+	_, first := errors.AsType[*kgo.ErrFirstReadEOF](err)
+	return first || errors.Is(err, io.EOF)
 }
 
 func untrusted(err error) bool {
-	var verification *tls.CertificateVerificationError
-	var authority x509.UnknownAuthorityError
-	var host x509.HostnameError
-	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &host)
+	_, verification := errors.AsType[*tls.CertificateVerificationError](err)
+	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
+	_, host := errors.AsType[x509.HostnameError](err)
+	return verification || authority || host
 }
 
 // kafkaPasses reports whether what Kafka or the way to it answered can pass by
@@ -49,6 +49,6 @@ func kafkaPasses(err error) bool {
 	if untrusted(err) {
 		return false
 	}
-	var network net.Error
-	return kerr.IsRetriable(err) || closed(err) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)
+	_, network := errors.AsType[net.Error](err)
+	return network || kerr.IsRetriable(err) || closed(err) || errors.Is(err, context.DeadlineExceeded)
 }

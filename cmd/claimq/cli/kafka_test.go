@@ -64,6 +64,7 @@ func TestSASLOverTLS(t *testing.T) {
 	cluster, certificates := secureKafka(t)
 	secretFile := writeFile(t, "password", topSecret+"\n")
 	enabled := true
+	right := SASLConfig{Mechanism: "PLAIN", User: "plain", Password: topSecret}
 	trusted := TLSConfig{CAFile: certificates.CAFile}
 	for name, test := range map[string]struct {
 		tls    TLSConfig
@@ -71,14 +72,14 @@ func TestSASLOverTLS(t *testing.T) {
 		want   string
 		passes bool
 	}{
-		"plain":           {tls: trusted, sasl: SASLConfig{Mechanism: "PLAIN", User: "plain", Password: topSecret}},
+		"plain":           {tls: trusted, sasl: right},
 		"scram 256":       {tls: trusted, sasl: SASLConfig{Mechanism: "SCRAM-SHA-256", User: "scram256", PasswordFile: secretFile}},
 		"scram 512":       {tls: trusted, sasl: SASLConfig{Mechanism: "SCRAM-SHA-512", User: "scram512", Password: topSecret}},
-		"by name":         {tls: TLSConfig{CAFile: certificates.CAFile, ServerName: "localhost"}, sasl: SASLConfig{Mechanism: "PLAIN", User: "plain", Password: topSecret}},
-		"not verified":    {tls: TLSConfig{InsecureSkipVerify: true}, sasl: SASLConfig{Mechanism: "PLAIN", User: "plain", Password: topSecret}},
-		"wrong":           {tls: trusted, sasl: SASLConfig{Mechanism: "PLAIN", User: "plain", Password: "wrong-" + topSecret}, want: "it wants other settings in kafka.tls and kafka.sasl", passes: true},
-		"wrong scram":     {tls: trusted, sasl: SASLConfig{Mechanism: "SCRAM-SHA-512", User: "scram512", Password: "wrong-" + topSecret}, want: "it wants other settings in kafka.tls and kafka.sasl", passes: true},
-		"no authority":    {tls: TLSConfig{Enabled: &enabled}, sasl: SASLConfig{Mechanism: "PLAIN", User: "plain", Password: topSecret}, want: "the broker's certificate is not trusted: see kafka.tls.ca_file"},
+		"by name":         {tls: TLSConfig{CAFile: certificates.CAFile, ServerName: "localhost"}, sasl: right},
+		"not verified":    {tls: TLSConfig{InsecureSkipVerify: true}, sasl: right},
+		"wrong":           {tls: trusted, sasl: SASLConfig{Mechanism: "PLAIN", User: "plain", Password: "wrong-" + topSecret}, want: "it wants other settings in kafka.tls", passes: true},
+		"wrong scram":     {tls: trusted, sasl: SASLConfig{Mechanism: "SCRAM-SHA-512", User: "scram512", Password: "wrong-" + topSecret}, want: "it wants other settings in kafka.tls", passes: true},
+		"no authority":    {tls: TLSConfig{Enabled: &enabled}, sasl: right, want: "the broker's certificate is not trusted: see kafka.tls.ca_file"},
 		"another name":    {tls: TLSConfig{CAFile: certificates.CAFile, ServerName: "elsewhere"}, sasl: SASLConfig{Mechanism: "PLAIN", User: "plain", Password: topSecret}, want: "kafka.tls.server_name"},
 		"not a mechanism": {tls: trusted, sasl: SASLConfig{Mechanism: "OAUTHBEARER", Token: topSecret}, want: "the brokers do not know this mechanism: see kafka.sasl.mechanism"},
 	} {

@@ -158,8 +158,7 @@ func (f *keysFlags) change(rules *dedup.Rules) error {
 }
 
 func keysError(err error) error {
-	var missing *keystry.MissingTopicError
-	if errors.As(err, &missing) {
+	if _, missing := errors.AsType[*keystry.MissingTopicError](err); missing {
 		return exitWith(ExitNothing, err)
 	}
 	return kafkaError(err)

@@ -32,7 +32,8 @@ func trialTopic(t *testing.T) *kfake.Cluster {
 	cluster := fakeKafka(t, "orders")
 	records := []*kgo.Record{
 		withID("o-1", `{"total":1,"trace":"a"}`), withID("o-2", `{"total":2}`), withID("o-1", `{"total":1,"trace":"a"}`),
-		withID("o-1", `{"total":1,"trace":"b"}`), {Value: []byte(`{}`)},
+		withID("o-1", `{"total":1,"trace":"b"}`),
+		{Value: []byte(`{}`)},
 	}
 	for i := range 4 {
 		records = append(records, withID("conversation", fmt.Sprintf(`{"step":%d}`, i)))

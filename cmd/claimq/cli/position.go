@@ -98,8 +98,7 @@ func (e *Env) readPositions(ctx context.Context, config *Config, name string) (v
 	}
 	if name != "" {
 		queue, err := queuelist.Find(ctx, pool, schema, name)
-		var unknown *queuelist.UnknownError
-		if errors.As(err, &unknown) {
+		if _, unknown := errors.AsType[*queuelist.UnknownError](err); unknown {
 			return nil, nil, exitWith(ExitNothing, err)
 		}
 		if err != nil {

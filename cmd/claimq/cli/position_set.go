@@ -182,7 +182,7 @@ func (k *kafkaAdmin) moves(ctx context.Context, flags *positionSetFlags, to targ
 	}
 	detail, ok := details[flags.topic]
 	if !ok || detail.Err != nil {
-		return nil, exitWith(ExitNothing, fmt.Errorf("Kafka has no topic %q, or this user may not see it", flags.topic)) //nolint:staticcheck // a name
+		return nil, exitWith(ExitNothing, fmt.Errorf("Kafka has no topic %q, or this user may not see it", flags.topic))
 	}
 	partitions := detail.Partitions.Numbers()
 	if !flags.all {
@@ -229,8 +229,7 @@ func (v *movedView) carryOut(ctx context.Context, pool *pgxpool.Pool, schema pgs
 	ctx, cancel := context.WithTimeout(ctx, setTimeout)
 	defer cancel()
 	moved, err := position.Set(ctx, pool, schema, order)
-	var notBegun *position.NotBegunError
-	if errors.As(err, &notBegun) {
+	if _, notBegun := errors.AsType[*position.NotBegunError](err); notBegun {
 		return exitWith(ExitNothing, err)
 	}
 	if err != nil {

@@ -150,7 +150,7 @@ func (r *runner) setConnections() {
 	for i := range r.queues {
 		need += max(r.queues[i].Concurrency, defaultConcurrency) + queueConnections
 	}
-	r.poolConfig.MaxConns = int32(min(need, 1<<16)) //nolint:gosec // bounded
+	r.poolConfig.MaxConns = int32(min(need, 1<<16))
 }
 
 // defaultConcurrency is the consumer's.
@@ -232,7 +232,7 @@ func (r *runner) runQueues(ctx context.Context) error {
 	}
 	running.Go(func() { r.sampleOutbox(ctx) })
 	running.Wait()
-	return errors.Join(append(errs, r.stopRelay())...)
+	return errors.Join(errors.Join(errs...), r.stopRelay())
 }
 
 func (r *runner) startRelay(ctx context.Context) error {

@@ -167,8 +167,7 @@ type replacing struct{ *prometheus.Registry }
 // Register is of prometheus.Registerer.
 func (r replacing) Register(c prometheus.Collector) error {
 	err := r.Registry.Register(c)
-	var before prometheus.AlreadyRegisteredError
-	if errors.As(err, &before) {
+	if before, taken := errors.AsType[prometheus.AlreadyRegisteredError](err); taken {
 		r.Unregister(before.ExistingCollector)
 		return r.Registry.Register(c)
 	}

@@ -48,7 +48,7 @@ func (r *runner) runConsumer(ctx context.Context, config consumer.Config) error 
 	}
 	if err := r.startConsumer(ctx, c); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // asked to stop while it started
+			return nil
 		}
 		return fmt.Errorf("queue %q: %w", config.Queue, err)
 	}

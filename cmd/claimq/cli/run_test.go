@@ -325,7 +325,7 @@ func TestRunEndsWhereWaitingDoesNotHelp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dsn := fmt.Sprintf("postgres://%s@%s:%d/there_is_none", config.User, config.Host, config.Port)
+		dsn := fmt.Sprintf("host=%s port=%d user=%s dbname=there_is_none", config.Host, config.Port, config.User)
 		got := runOnce(t, newTestEnv(t), ExitFailed, "-c", runFile(t, dsn, db.Schema, brokers, good))
 		wantAll(t, got, "there is no such database")
 	})

@@ -18,8 +18,7 @@ const (
 
 // curable reports whether an error can pass by itself, so that trying again helps.
 func curable(err error) bool {
-	var exit *exitError
-	if errors.As(err, &exit) || untrusted(err) {
+	if _, decided := errors.AsType[*exitError](err); decided || untrusted(err) {
 		return false
 	}
 	return waitWorthwhile(err) || kafkaPasses(err) || errors.Is(err, errStandby)

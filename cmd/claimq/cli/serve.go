@@ -100,5 +100,5 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a client that has gone away is no failure
+	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // a client that has gone away is no failure
 }

@@ -175,8 +175,7 @@ func (r *statusReader) read(ctx context.Context, queue string) (*statusReport, e
 	}
 	if queue != "" {
 		if _, err := queuelist.Find(ctx, r.pool, r.schema, queue); err != nil {
-			var unknown *queuelist.UnknownError
-			if errors.As(err, &unknown) {
+			if _, unknown := errors.AsType[*queuelist.UnknownError](err); unknown {
 				err = exitWith(ExitNothing, err)
 			}
 			return nil, err
