@@ -46,12 +46,9 @@ func ExampleSQL_each() {
 
 // What a statement names is checked when the handler is made.
 func ExampleSQLError() {
-	_, err := consumer.SQL(consumer.SQLStatement{
-		Statement: "insert into orders (id, body)\nvalues (@id, @valeu)",
-		Each:      true,
-	})
+	_, err := consumer.SQL(consumer.SQLStatement{Statement: "insert into orders (id, body)\nselect unnest(@ids), @value"})
 	fmt.Println(err)
-	// Output: SQL statement, line 2, column 14: @valeu is unknown; did you mean @value? A statement for one message (Each) takes @value, @raw, @text, @id, @claim, @key, @key_text, @headers, @time, @topic, @partition, @offset, @tenant, @operation
+	// Output: SQL statement, line 2, column 22: @value does not exist in a statement for a batch: it is @values here
 }
 
 // Tables, columns and types are checked by the database, before the first message.

@@ -100,7 +100,8 @@ func createEverything(t *testing.T, db *pgtest.DB) {
 func TestSQLPassesEveryParameter(t *testing.T) {
 	t.Parallel()
 	const each = `insert into SCHEMA.everything values (@value, @raw, @text, @id, @claim, @key, @key_text, @headers, @time, @topic, @partition, @offset, @tenant, @operation)`
-	const batch = `insert into SCHEMA.everything select * from unnest(@values, @raws, @texts, @ids, @claims, @keys, @key_texts, @headers_list, @times, @topics, @partitions, @offsets, @tenants, @operations)`
+	const batch = `insert into SCHEMA.everything select * from unnest(@values, @raws, @texts, @ids, @claims,
+		@keys, @key_texts, @headers_list, @times, @topics, @partitions, @offsets, @tenants, @operations)`
 	text := func(s string) *string { return &s }
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	claim := uuid.MustParse("00112233-4455-6677-8899-aabbccddeeff")

@@ -55,7 +55,8 @@ func TestSQLNamesBecomeTypedParameters(t *testing.T) {
 		},
 		{
 			"comments and a parenthesis in front", "-- orders\n/* all */ (select @offset)",
-			"-- orders\n/* all */ (select ($1::int8))", true, []string{"offset"},
+			"-- orders\n/* all */ (select ($1::int8))", true,
+			[]string{"offset"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,8 +129,7 @@ func TestSQLKeepsAllElse(t *testing.T) {
 		statement := "select " + strings.Join(rapid.SliceOf(piece).Draw(t, "pieces"), "")
 		got, err := rewriteSQL(statement, true)
 		if err != nil {
-			var refused *SQLError
-			if !errors.As(err, &refused) {
+			if _, refused := errors.AsType[*SQLError](err); !refused {
 				t.Fatalf("rewriteSQL(%q): %v", statement, err)
 			}
 			return
@@ -154,12 +154,14 @@ func TestSQLPlacesAreFoundInTheSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, word := range []string{"insert", "(a, b)", "nope", "wrong", "typo"} {
-		position := len([]rune(r.sql[:strings.Index(r.sql, word)])) + 1
+		before, _, _ := strings.Cut(r.sql, word)
+		position := len([]rune(before)) + 1
 		if got, want := r.sourceAt(position), strings.Index(source, word); got != want {
 			t.Errorf("%q is found at byte %d of the source, want %d", word, got, want)
 		}
 	}
-	inside := len([]rune(r.sql[:strings.Index(r.sql, "::jsonb")])) + 1
+	before, _, _ := strings.Cut(r.sql, "::jsonb")
+	inside := len([]rune(before)) + 1
 	if got, want := r.sourceAt(inside), strings.Index(source, "@value"); got != want {
 		t.Errorf("the inside of a parameter is found at byte %d of the source, want its name at %d", got, want)
 	}

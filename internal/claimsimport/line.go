@@ -108,8 +108,7 @@ func parseMembers(line []byte) (m members, err error) {
 }
 
 func wrongMember(err error) error {
-	var wrongType *json.UnmarshalTypeError
-	if errors.As(err, &wrongType) {
+	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("the member %q is a %s, which it cannot be", wrongType.Field, wrongType.Value)
 	}
 	return fmt.Errorf("a member cannot be read: %w", err)

@@ -240,7 +240,7 @@ func drawDocument(t *rapid.T, depth int) []byte {
 	return text
 }
 
-func TestCheckDoesNotAllocateForGoodValues(t *testing.T) {
+func TestCheckDoesNotAllocateForGoodValues(t *testing.T) { //nolint:paralleltest // testing.AllocsPerRun counts for the whole process
 	value := []byte(`{"order":"o-1","lines":[{"sku":"a","qty":1.5}],"note":"\u00e9"}`)
 	if n := testing.AllocsPerRun(100, func() { _ = jsonbcheck.Check(value) }); n != 0 {
 		t.Errorf("Check allocates %v times for a good value, want none", n)

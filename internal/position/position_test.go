@@ -233,7 +233,8 @@ func TestSetWaitsForABatchThatIsCommitting(t *testing.T) {
 	if _, err := committing.Exec(t.Context(), `select pg_advisory_xact_lock_shared(hashtext($1), 1)`, f.Schema); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := committing.Exec(t.Context(), f.schema.SQL(`insert into claimq.positions values (claimq.position_slot(now()), gen_random_uuid(), 1, '{1}', '{0}', array[$1::bigint], '{150}', '{0}')`), epoch); err != nil {
+	const put = `insert into claimq.positions values (claimq.position_slot(now()), gen_random_uuid(), 1, '{1}', '{0}', array[$1::bigint], '{150}', '{0}')`
+	if _, err := committing.Exec(t.Context(), f.schema.SQL(put), epoch); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan []position.Moved, 1)
