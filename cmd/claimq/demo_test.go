@@ -218,8 +218,8 @@ func TestAReaderThatGoesAwayLeavesNothing(t *testing.T) {
 	if err := d.stderr.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if code := d.end(); code != 130 {
-		t.Errorf("exit code %d, want 130", code)
+	if code := d.end(); code == 0 {
+		t.Error("exit code 0, without an account that anybody has seen")
 	}
 	d.leavesNothing()
 }

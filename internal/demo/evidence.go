@@ -172,3 +172,9 @@ func (s *stack) progress(ctx context.Context) (progress, error) {
 func (p progress) settled(sent int) bool {
 	return p.positions == int64(sent) && p.delayed == 0 && p.pending == 0 && p.held == 0
 }
+
+// String tells what is not finished, for an error.
+func (p progress) String() string {
+	return fmt.Sprintf("%s messages read, %s of them in the delay queue (%s keys in work), %s effects in the outbox, %s set aside, %d consumers own partitions",
+		grouped(p.positions), grouped(p.delayed), grouped(p.leased), grouped(p.pending), grouped(p.held), p.owners)
+}

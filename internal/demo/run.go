@@ -292,7 +292,7 @@ func (r *run) watch(ctx context.Context, waiting string, done func(progress) (de
 			last, changed = p, time.Now()
 		}
 		if time.Since(changed) > stuckAfter {
-			return &StuckError{Waiting: fmt.Sprintf("%s: %+v", waiting, p), Log: r.log.tail()}
+			return &StuckError{Waiting: fmt.Sprintf("%s: %s", waiting, p), Log: r.log.tail()}
 		}
 		select {
 		case <-ctx.Done():

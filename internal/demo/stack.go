@@ -153,6 +153,9 @@ func (s *stack) migrate(ctx context.Context) error {
 func (s *stack) sql(text string) string { return pgschema.Schema(s.names.Schema).SQL(text) }
 
 func (s *stack) makeTopics(ctx context.Context) error {
+	if s.cluster == nil || s.server == nil {
+		s.config.Progress.Say("schema %s, topics %s", s.names.Schema, strings.Join(s.names.topics(), ", "))
+	}
 	ctx, cancel := context.WithTimeout(ctx, reachBudget)
 	defer cancel()
 	s.madeTopics = true
