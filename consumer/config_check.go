@@ -29,6 +29,9 @@ func (e *ConfigError) Error() string {
 
 var queueName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}$`)
 
+// shortestCommitInterval is the Kafka client's own limit.
+const shortestCommitInterval = 100 * time.Millisecond
+
 // withDefaults returns the config with every zero field filled in.
 func (c Config) withDefaults() Config {
 	c.Group = cmp.Or(c.Group, c.Queue)
@@ -139,6 +142,9 @@ func (c *Config) checkTimes() (errs []error) {
 		if p.value <= 0 {
 			errs = append(errs, c.wrong(p.field, "must be greater than zero"))
 		}
+	}
+	if c.CommitInterval > 0 && c.CommitInterval < shortestCommitInterval {
+		errs = append(errs, c.wrong("CommitInterval", "%s is shorter than %s", c.CommitInterval, shortestCommitInterval))
 	}
 	if c.Batch.Wait < 0 || c.Batch.Wait > 10*time.Second {
 		errs = append(errs, c.wrong("Batch.Wait", "%s is not between 0 and 10s", c.Batch.Wait))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -43,6 +45,40 @@ func (c *Consumer) fenced(w *work, err error) {
 	}
 	c.config.Logger.Warn("another worker has taken partitions over", slog.String("queue", c.config.Queue), slog.Int("partitions", len(lost)))
 	c.dropAndAsk(lost)
+}
+
+// checkOwners finds partitions that somebody else has taken over in Postgres while
+// nothing was written for them: an idle one, or one that stands still and was moved
+// with `claimq position set`.
+func (c *Consumer) checkOwners(ctx context.Context) {
+	ps := c.owned() // before the question: what is taken over meanwhile is another value
+	ctx, cancel := context.WithTimeout(ctx, housekeepBudget)
+	defer cancel()
+	rows, err := c.pool.Query(ctx, c.sql.ownersOf, c.queue)
+	if err != nil {
+		return // the heartbeat tells the health of the database
+	}
+	tokens := map[numberedPartition]uuid.UUID{}
+	var at numberedPartition
+	var token uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&at.topic, &at.partition, &token}, func() error {
+		tokens[at] = token
+		return nil
+	})
+	if err != nil {
+		return
+	}
+	var lost []*partition
+	for _, p := range ps {
+		if !p.gone.Load() && tokens[numberedPartition{p.number, p.partition}] != p.token {
+			lost = append(lost, p)
+		}
+	}
+	if len(lost) > 0 {
+		c.config.Logger.WarnContext(ctx, "partitions were taken over by somebody else", slog.String("queue", c.config.Queue), slog.Int("partitions", len(lost)))
+		c.metrics.fenced(c.config.Queue)
+		c.dropAndAsk(lost)
+	}
 }
 
 type numberedPartition struct{ topic, partition int32 }
@@ -231,8 +267,8 @@ func (c *Consumer) placePending() map[string]map[int32]kgo.EpochOffset {
 	offsets := map[string]map[int32]kgo.EpochOffset{}
 	for _, s := range c.pending {
 		p := s.partition
-		if _, held := c.held[p.partitionKey]; !held {
-			continue
+		if since, held := c.held[p.partitionKey]; !held || since.IsZero() {
+			continue // taken away meanwhile, or assigned anew with another token
 		}
 		if old := c.partitions[p.partitionKey]; old != nil {
 			c.scheduler.drop(old)

@@ -26,6 +26,8 @@ const (
 	stuckAfter = 30 * time.Second
 	// databaseDownFor is how long the database may fail before it is a problem.
 	databaseDownFor = 3 * time.Second
+	// fetchTroubleFor is how long a failure to fetch is a problem after it was last met.
+	fetchTroubleFor = 15 * time.Second
 )
 
 // health collects what goes wrong in the background.
@@ -33,10 +35,18 @@ type health struct {
 	mu         sync.Mutex
 	down       error // the database's failure
 	downSince  time.Time
-	partitions map[partitionKey]error
+	partitions map[partitionKey]error   // stand still
+	fetches    map[partitionKey]trouble // are tried again
 }
 
-func newHealth() *health { return &health{partitions: map[partitionKey]error{}} }
+type trouble struct {
+	err error
+	at  time.Time
+}
+
+func newHealth() *health {
+	return &health{partitions: map[partitionKey]error{}, fetches: map[partitionKey]trouble{}}
+}
 
 // database notes how the newest use of the database went.
 func (h *health) database(err error) {
@@ -52,12 +62,20 @@ func (h *health) database(err error) {
 	h.down = err
 }
 
-// partition notes a partition's problem, or with nil that it has none.
+// fetching notes that a partition was not fetched, and will be tried again.
+func (h *health) fetching(key partitionKey, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fetches[key] = trouble{err: err, at: time.Now()}
+}
+
+// partition notes why a partition stands still, or with nil that it has no problem.
 func (h *health) partition(key partitionKey, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
 		delete(h.partitions, key)
+		delete(h.fetches, key)
 		return
 	}
 	h.partitions[key] = err
@@ -91,6 +109,11 @@ func (h *health) problems() (problems []string) {
 	}
 	for key, err := range h.partitions {
 		problems = append(problems, fmt.Sprintf("topic %q, partition %d: %v", key.topic, key.partition, err))
+	}
+	for key, t := range h.fetches {
+		if time.Since(t.at) < fetchTroubleFor {
+			problems = append(problems, fmt.Sprintf("topic %q, partition %d is not fetched: %v", key.topic, key.partition, t.err))
+		}
 	}
 	return problems
 }

@@ -15,6 +15,8 @@ const (
 	idleFlush = time.Second
 	// heartbeatEvery is how often a worker shows that it is there.
 	heartbeatEvery = 5 * time.Second
+	// ownersEvery is how often a worker looks whether it still owns what it has.
+	ownersEvery = 2 * time.Second
 	// rotateEvery is how often a worker tries to empty an old slot of positions.
 	rotateEvery = time.Minute
 	// housekeepBudget bounds each of these.
@@ -25,6 +27,8 @@ const (
 // slots. A failure of any of it is tried again the next time.
 func (c *Consumer) housekeep(ctx context.Context) {
 	flush, beat, rotate := time.NewTicker(idleFlush), time.NewTicker(heartbeatEvery), time.NewTicker(rotateEvery)
+	owners := time.NewTicker(ownersEvery)
+	defer owners.Stop()
 	defer flush.Stop()
 	defer beat.Stop()
 	defer rotate.Stop()
@@ -36,6 +40,8 @@ func (c *Consumer) housekeep(ctx context.Context) {
 		case <-flush.C:
 			c.flushPositions(ctx, c.owned())
 			c.observeLag()
+		case <-owners.C:
+			c.checkOwners(ctx)
 		case <-beat.C:
 			c.heartbeat(ctx)
 			c.observeWaiting(ctx)

@@ -26,6 +26,9 @@ type partition struct {
 
 	// gone: nothing may be done for it any more. Set once.
 	gone atomic.Bool
+	// halted: Kafka does not have what is to be read next. Nothing that the client
+	// returns for it is handled, wherever it has gone to by itself.
+	halted atomic.Bool
 
 	// Guarded by the scheduler's lock.
 	track     tracker

@@ -33,6 +33,7 @@ func (c *Consumer) poll(ctx context.Context) {
 		if fetches.IsClientClosed() {
 			return
 		}
+		c.haltBroken(fetches)
 		c.dispatch(fetches)
 		c.seekPending()
 		c.client.AllowRebalance()
@@ -82,7 +83,7 @@ func (c *Consumer) dispatch(fetches kgo.Fetches) {
 		c.mu.Lock()
 		p := c.partitions[partitionKey{fetched.Topic, fetched.Partition}]
 		c.mu.Unlock()
-		if p == nil || p.gone.Load() {
+		if p == nil || p.gone.Load() || p.halted.Load() {
 			return // lost, or fenced: whoever owns it reads them
 		}
 		tasks := make([]*task, 0, len(fetched.Records))
@@ -140,10 +141,10 @@ func (c *Consumer) readErrors(ctx context.Context, fetches kgo.Fetches) {
 		case errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed):
 		case errors.Is(err, kerr.UnknownTopicID):
 			c.recreateTopic(topic)
-		case errors.Is(err, kerr.OffsetOutOfRange):
-			c.outOfRange(ctx, key)
+		case broken(err):
+			c.outOfRange(ctx, key, err)
 		default:
-			c.health.partition(key, err)
+			c.health.fetching(key, err)
 			c.metrics.fetchError(c.config.Queue)
 			c.config.Logger.WarnContext(ctx, "fetching failed", slog.String("queue", c.config.Queue),
 				slog.String("topic", topic), slog.Int("partition", int(number)), slog.Any("error", err))
@@ -167,30 +168,4 @@ func (c *Consumer) recreateTopic(topic string) {
 	c.mu.Unlock()
 	c.client.PurgeTopicsFromConsuming(topic)
 	c.client.AddConsumeTopics(topic)
-}
-
-// outOfRange handles a position that Kafka has no record for.
-func (c *Consumer) outOfRange(ctx context.Context, key partitionKey) {
-	c.mu.Lock()
-	p := c.partitions[key]
-	c.mu.Unlock()
-	if p == nil {
-		return
-	}
-	c.metrics.outOfRange(c.config.Queue)
-	starts, err := c.startsOf(ctx, key.topic, StartEarliest())
-	if err != nil {
-		c.health.partition(key, err)
-		return
-	}
-	first := starts[key.partition]
-	position := c.scheduler.positionOf(p)
-	problem := &OutOfRangeError{Topic: key.topic, Partition: key.partition, Position: position, First: first}
-	if c.config.OutOfRange == Earliest && position < first {
-		c.config.Logger.ErrorContext(ctx, "records were deleted before they were handled", slog.String("queue", c.config.Queue), slog.Any("error", problem))
-		c.moveTo(ctx, p, first)
-		return
-	}
-	c.health.partition(key, problem)
-	c.config.Logger.ErrorContext(ctx, "a partition has stopped", slog.String("queue", c.config.Queue), slog.Any("error", problem))
 }

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -163,6 +164,9 @@ func (c *Consumer) flushPositions(ctx context.Context, ps []*partition) {
 	if err := c.writeFenced(ctx, positions); err != nil {
 		// The next owner reads a little again, and drops it.
 		c.config.Logger.WarnContext(ctx, "positions were not flushed", slog.String("queue", c.config.Queue), slog.Any("error", err))
+		if errors.Is(err, errIncarnation) {
+			c.forget(err)
+		}
 		return
 	}
 	c.markPartitions(ps)

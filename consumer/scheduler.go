@@ -315,6 +315,38 @@ func (s *scheduler) positionOf(p *partition) int64 {
 	return p.track.position
 }
 
+// nextOf returns the offset behind all that was handed over of a partition.
+func (s *scheduler) nextOf(p *partition) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(p.track.entries); n > 0 {
+		return p.track.entries[n-1].offset + 1
+	}
+	return p.track.position
+}
+
+// drained waits until all that was handed over of a partition is finished, and
+// reports false when ctx ends or the partition goes.
+func (s *scheduler) drained(ctx context.Context, p *partition) bool {
+	for {
+		s.mu.Lock()
+		left := len(p.track.entries)
+		changed := s.changed
+		s.mu.Unlock()
+		if p.gone.Load() {
+			return false
+		}
+		if left == 0 {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // pausable marks the partitions that have more buffered than their share as paused
 // and returns them.
 func (s *scheduler) pausable(share int, ps []*partition) map[string][]int32 {

@@ -108,6 +108,7 @@ const (
 with added as (
     insert into claimq.topics (topic_id, name) values ($1, $2) on conflict (topic_id) do nothing returning id)
 select id from added union all select id from claimq.topics where topic_id = $1 limit 1`
+	sqlOwnersOf        = `select topic, partition, token from claimq.owners where queue = $1`
 	sqlTopicID         = `select topic_id from claimq.topics where id = $1`
 	sqlRotatePositions = `select claimq.rotate_positions()`
 )
@@ -143,6 +144,7 @@ insert into claimq.workers (instance, queues, host, version, stats) values ($1, 
 type statements struct {
 	incarnation, known, fenceLock, assertOwner          string
 	takeOwnership, positionsOf, topicNumber, topicID    string
+	ownersOf                                            string
 	rotatePositions, startLock, startTopic, topicsBegun string
 	register, registered, reregister                    string
 	heartbeat, forgetWorkers, workerGone                string
@@ -161,7 +163,7 @@ func newStatements(schema pgschema.Schema) *statements {
 		incarnation: schema.SQL(sqlIncarnation), known: schema.SQL(sqlKnown),
 		fenceLock: lock(sqlFenceLock), assertOwner: schema.SQL(sqlAssertOwner),
 		takeOwnership: schema.SQL(sqlTakeOwnership), positionsOf: schema.SQL(sqlPositionsOf),
-		topicNumber: schema.SQL(sqlTopicNumber), topicID: schema.SQL(sqlTopicID), rotatePositions: schema.SQL(sqlRotatePositions),
+		ownersOf: schema.SQL(sqlOwnersOf), topicNumber: schema.SQL(sqlTopicNumber), topicID: schema.SQL(sqlTopicID), rotatePositions: schema.SQL(sqlRotatePositions),
 		startLock: lock(sqlStartLock), startTopic: schema.SQL(sqlStartTopic), topicsBegun: schema.SQL(sqlTopicsBegun),
 		register: schema.SQL(sqlRegister), registered: schema.SQL(sqlRegistered), reregister: schema.SQL(sqlReregister),
 		heartbeat: schema.SQL(sqlHeartbeat), forgetWorkers: schema.SQL(sqlForgetWorkers), workerGone: schema.SQL(sqlWorkerGone),
