@@ -101,12 +101,12 @@ func TestServerAgreesOnRandomTexts(t *testing.T) {
 }
 
 // MaxBytes keeps the stored form under the server's bound whatever the text is made
-// of. The texts here are a sixteenth as long, since the whole length takes a server
+// of. The texts here are a small part as long, since the whole length takes a server
 // half a minute and a gigabyte; the stored form grows in step with them.
 func TestMaxBytesKeepsTheDensestTextsUnderTheServersBound(t *testing.T) {
 	t.Parallel()
 	const (
-		part    = 16
+		part    = 128
 		longest = 1<<28 - 1 // of the stored form (JENTRY_OFFLENMASK)
 		most    = 1<<30 - 1 // of one piece of memory (MaxAllocSize)
 		element = 32        // sizeof (JsonbValue) while the text is read
