@@ -89,32 +89,64 @@ func TestProgramsCompile(t *testing.T) {
 	}
 }
 
+// check runs `claimq config check` on a configuration.
+func check(t *testing.T, configuration string) (code int, said string) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "claimq.yaml")
+	// What a page takes from a file of secrets, it has here.
+	configuration = strings.ReplaceAll(configuration, "/run/secrets/", dir+"/")
+	for path, text := range map[string]string{file: configuration, filepath.Join(dir, "database-password"): "secret"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, errs bytes.Buffer
+	code = cli.Run(context.Background(), []string{"config", "check", "-c", file}, cli.Env{
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
+		Environ: func() []string { return nil }, Now: time.Now,
+	})
+	return code, errs.String()
+}
+
 func TestConfigurationsAreAccepted(t *testing.T) {
 	t.Parallel()
 	configurations := 0
 	for name, page := range pages(t) {
 		for i, configuration := range blocks(page, "yaml", "queues:") {
 			configurations++
-			file := filepath.Join(t.TempDir(), "claimq.yaml")
-			// What a page takes from a file of secrets, it has here.
-			configuration = strings.ReplaceAll(configuration, "/run/secrets/", filepath.Dir(file)+"/")
-			for path, text := range map[string]string{file: configuration, filepath.Join(filepath.Dir(file), "database-password"): "secret"} {
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var out, errs bytes.Buffer
-			code := cli.Run(context.Background(), []string{"config", "check", "-c", file}, cli.Env{
-				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
-				Environ: func() []string { return nil }, Now: time.Now,
-			})
-			if code != 0 {
-				t.Errorf("%s, configuration %d is refused with exit code %d:\n%s", name, i+1, code, errs.String())
+			if code, said := check(t, configuration); code != 0 {
+				t.Errorf("%s, configuration %d is refused with exit code %d:\n%s", name, i+1, code, said)
 			}
 		}
 	}
 	if configurations == 0 {
 		t.Error("no page has a configuration: this test looks for the wrong thing")
+	}
+}
+
+func TestStatementsTakeWhatThePageSays(t *testing.T) {
+	t.Parallel()
+	const queue = `
+database: {dsn: postgres://localhost/shop}
+kafka: {brokers: [localhost:9092]}
+queues:
+  orders:
+    topics: [orders]
+    id: header:idempotency-key
+    handler: {sql: "insert into t select NAME", each: EACH}
+`
+	rows := regexp.MustCompile("(?m)^\\| `(@\\w+)` \\| `(@\\w+)` \\|").FindAllStringSubmatch(pages(t)["docs/configuration.md"], -1)
+	if len(rows) < 10 {
+		t.Fatalf("%d rows were found: this test looks for the wrong thing", len(rows))
+	}
+	for _, row := range append(rows, []string{"", "@nothing", "@nothings"}) {
+		for each, name := range map[string]string{"true": row[1], "false": row[2]} {
+			code, said := check(t, strings.NewReplacer("NAME", name, "EACH", each).Replace(queue))
+			if known := code == 0; known == strings.HasPrefix(name, "@nothing") {
+				t.Errorf("%s with each: %s: exit code %d\n%s", name, each, code, said)
+			}
+		}
 	}
 }
 
