@@ -90,6 +90,18 @@ func TestPositionSetMakesARunningWorkerReadAgainAndDropWhatIsDone(t *testing.T) 
 	q.waitRows(6)
 }
 
+// The worker is idle: no message comes whose batch would find the fence.
+func TestPositionSetMakesAnIdleWorkerReadAgain(t *testing.T) {
+	t.Parallel()
+	q := startQueue(t)
+	q.operator.mustRun("position", "set", "-c", q.file, "--queue", "q", "--all", "--to", "earliest", "--why", "a trial")
+	q.waitDuplicates(5)
+	q.waitLag(0)
+	if n := q.rows(); n != 5 {
+		t.Errorf("%d rows, want the same 5", n)
+	}
+}
+
 func TestAForgottenIDIsHandledAgainWhenItIsReadAgain(t *testing.T) {
 	t.Parallel()
 	q := startQueue(t)
