@@ -154,7 +154,7 @@ func (c *Consumer) Start(ctx context.Context) error {
 
 func (c *Consumer) start(ctx context.Context) error {
 	if err := c.checkDatabase(ctx); err != nil {
-		return err
+		return fmt.Errorf("queue %q: %w", c.config.Queue, err)
 	}
 	if err := c.register(ctx); err != nil {
 		return err

@@ -46,6 +46,7 @@ func FailedAt(i int, err error) error {
 type ClassedError interface {
 	error
 	// ErrorClass returns a short constant word. Its number of values must be bounded.
+	// "undecodable", with Permanent, is the dead letter's reason as well.
 	ErrorClass() string
 }
 

@@ -21,13 +21,12 @@ func (a *attempt) fail(t *task, err error) {
 	if found := (*verdictError)(nil); errors.As(err, &found) {
 		wish = *found
 	}
-	if wish.permanent {
-		a.die(t, dlq.Permanent, err)
-		return
-	}
-	var unfit interface{ Undecodable() bool }
-	if errors.As(err, &unfit) && unfit.Undecodable() {
+	switch {
+	case wish.permanent && errorClass(err) == classUndecodable:
 		a.die(t, dlq.Undecodable, err)
+		return
+	case wish.permanent:
+		a.die(t, dlq.Permanent, err)
 		return
 	}
 	delay, again := a.c.config.Retry.Next(t.attempts()+1, t.age(), wish.after, nil)
@@ -49,6 +48,10 @@ func (a *attempt) die(t *task, reason dlq.Reason, err error) {
 	}
 	a.putCopiesAside(t)
 }
+
+// classUndecodable is the class of errors that say a message is not what it should
+// be; with Permanent it is the dead letter's reason too.
+const classUndecodable = "undecodable"
 
 // maxClassLength bounds an error's class: it becomes a metric's label.
 const maxClassLength = 80

@@ -17,6 +17,9 @@ const (
 	heartbeatEvery = 5 * time.Second
 	// ownersEvery is how often a worker looks whether it still owns what it has.
 	ownersEvery = 2 * time.Second
+	// waitingEvery is how often what waits in Postgres is counted, which costs in
+	// proportion to it.
+	waitingEvery = 30 * time.Second
 	// rotateEvery is how often a worker tries to empty an old slot of positions.
 	rotateEvery = time.Minute
 	// housekeepBudget bounds each of these.
@@ -27,12 +30,15 @@ const (
 // slots. A failure of any of it is tried again the next time.
 func (c *Consumer) housekeep(ctx context.Context) {
 	flush, beat, rotate := time.NewTicker(idleFlush), time.NewTicker(heartbeatEvery), time.NewTicker(rotateEvery)
+	waiting := time.NewTicker(waitingEvery)
+	defer waiting.Stop()
 	owners := time.NewTicker(ownersEvery)
 	defer owners.Stop()
 	defer flush.Stop()
 	defer beat.Stop()
 	defer rotate.Stop()
 	c.heartbeat(ctx)
+	c.observeWaiting(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,6 +50,7 @@ func (c *Consumer) housekeep(ctx context.Context) {
 			c.checkOwners(ctx)
 		case <-beat.C:
 			c.heartbeat(ctx)
+		case <-waiting.C:
 			c.observeWaiting(ctx)
 		case <-rotate.C:
 			c.rotatePositions(ctx)

@@ -10,8 +10,17 @@ import (
 	"github.com/claimq/claimq/dlq"
 )
 
-// errConflict is a dead letter's error when its id was used for something else.
-var errConflict = errors.New("the id was used before with another fingerprint: the same id asks for something else")
+// conflictError is a dead letter's error when its id was used for something else.
+type conflictError struct{}
+
+func (conflictError) Error() string {
+	return "the id was used before with another fingerprint: the same id asks for something else"
+}
+
+// ErrorClass returns "conflict".
+func (conflictError) ErrorClass() string { return "conflict" }
+
+var errConflict error = conflictError{}
 
 // judge decides, before any handler runs, the tasks that none is to see. What it
 // leaves undecided is new.

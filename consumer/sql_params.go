@@ -174,4 +174,4 @@ func (e *unfitError) Error() string { return fmt.Sprintf("the message's %s is %v
 func (e *unfitError) Unwrap() error { return e.err }
 
 // ErrorClass returns "undecodable".
-func (e *unfitError) ErrorClass() string { return "undecodable" }
+func (e *unfitError) ErrorClass() string { return classUndecodable }

@@ -50,7 +50,7 @@ func (r *runner) runConsumer(ctx context.Context, config consumer.Config) error 
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("queue %q: %w", config.Queue, err)
+		return err // it names the queue
 	}
 	r.logger.Info("the queue runs", "queue", config.Queue, "topics", config.Topics)
 	r.health.queueRuns(config.Queue, c.Health)
