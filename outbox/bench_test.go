@@ -10,6 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/claimq/claimq/internal/kafkatest"
+	"github.com/claimq/claimq/internal/pgtest"
 )
 
 const benchValue = 200
@@ -72,11 +75,11 @@ select * from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::text[
 	}
 }
 
-func fill(b *testing.B, s *stage, n int) {
+func fill(b *testing.B, s *stage, topic string, n int) {
 	b.Helper()
 	s.exec(`insert into claimq.outbox (bucket, id, topic, key, value)
-	        select claimq.outbox_bucket(k, null), gen_random_uuid(), 't', k, decode(repeat('61', $2), 'hex')
-	          from (select convert_to('key' || i % 1000, 'UTF8') as k from generate_series(1, $1) i) x`, n, benchValue)
+	        select claimq.outbox_bucket(k, null), gen_random_uuid(), $3, k, decode(repeat('61', $2), 'hex')
+	          from (select convert_to('key' || i % 1000, 'UTF8') as k from generate_series(1, $1) i) x`, n, benchValue, topic)
 }
 
 // BenchmarkRelay drains 50,000 records, into an in-process Kafka; the bare sides
@@ -85,7 +88,7 @@ func BenchmarkRelay(b *testing.B) {
 	const n = 50_000
 	b.Run("bare read", func(b *testing.B) {
 		s := newStage(b, 3, "t")
-		fill(b, s, n)
+		fill(b, s, "t", n)
 		b.ResetTimer()
 		for range b.N {
 			rows, err := s.db.Pool.Query(b.Context(), s.sql(`select id, topic, key, value, header_keys, header_values from claimq.outbox order by seq`))
@@ -125,7 +128,52 @@ func BenchmarkRelay(b *testing.B) {
 		r := s.relay(RelayConfig{})
 		for range b.N {
 			b.StopTimer()
-			fill(b, s, n)
+			fill(b, s, "t", n)
+			b.StartTimer()
+			for sent := 0; sent < n; {
+				did, err := r.runOnce(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				sent += did.published
+			}
+		}
+		b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "records/s")
+	})
+}
+
+// BenchmarkRealKafka is BenchmarkRelay's two Kafka sides against the shared broker.
+func BenchmarkRealKafka(b *testing.B) {
+	const n = 50_000
+	b.Run("bare produce", func(b *testing.B) {
+		topic := kafkatest.Topic(b, 3)
+		client := kafkatest.Client(b, kafkatest.Brokers(b))
+		b.ResetTimer()
+		for range b.N {
+			for i := range n {
+				client.Produce(b.Context(), &kgo.Record{
+					Topic: topic, Key: fmt.Append(nil, "key", i%1000), Value: make([]byte, benchValue),
+					Headers: []kgo.RecordHeader{{Key: HeaderID, Value: []byte(uuid.NewString())}},
+				}, nil)
+			}
+			if err := client.Flush(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "records/s")
+	})
+	b.Run("relay", func(b *testing.B) {
+		topic := kafkatest.Topic(b, 3)
+		db := pgtest.New(b)
+		s := &stage{t: b, db: db, outbox: newOutbox(b, db, 0)}
+		r, err := NewRelay(db.Pool, []kgo.Opt{kgo.SeedBrokers(kafkatest.Brokers(b)...)}, RelayConfig{Schema: db.Schema})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(r.slices[0].discard)
+		for range b.N {
+			b.StopTimer()
+			fill(b, s, topic, n)
 			b.StartTimer()
 			for sent := 0; sent < n; {
 				did, err := r.runOnce(b.Context())
