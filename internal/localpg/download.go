@@ -2,10 +2,13 @@ package localpg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 
@@ -57,7 +60,7 @@ func downloadTo(ctx context.Context, dir string, logf func(string, ...any)) (str
 		return filepath.Join(unpacked, "bin"), nil
 	}
 	logf("downloading Postgres %s (once, about 10 MB) to %s", downloadVersion, dir)
-	if err := fetch(dir, unpacked); err != nil {
+	if err := fetch(ctx, "", dir, unpacked); err != nil {
 		return "", fmt.Errorf("download Postgres %s: %w; install Postgres %d or newer, or name the directory of its binaries in %s", downloadVersion, err, MinimumMajor, BinDirVariable)
 	}
 	if err := os.WriteFile(complete, nil, 0o644); err != nil {
@@ -66,11 +69,17 @@ func downloadTo(ctx context.Context, dir string, logf func(string, ...any)) (str
 	return filepath.Join(unpacked, "bin"), nil
 }
 
-// fetch has embedded-postgres download, verify and unpack. The library offers
-// this only as the first part of Start, whose second part, a server of its own,
-// is stopped at once; as root it fails there by necessity, which is no
-// matter when the binaries are good by then.
-func fetch(cacheDir, unpacked string) error {
+// noLocale makes the library's initdb fail before it has done anything.
+const noLocale = "claimq-wants-the-binaries-only"
+
+// fetch has embedded-postgres download, verify and unpack. The library offers this
+// only as the first part of Start; its second part, a server of its own, is kept
+// from happening, so that nothing has to be stopped whenever ctx ends. An error of
+// that part is no matter when the binaries are good by then.
+//
+// The library cannot be interrupted. When ctx ends it is left behind, with nothing
+// but a download in hand, which ends with the process at the latest.
+func fetch(ctx context.Context, repository, cacheDir, unpacked string) error {
 	port, err := localproc.FreePort()
 	if err != nil {
 		return err
@@ -80,22 +89,47 @@ func fetch(cacheDir, unpacked string) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	server := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
+	defer removeLibraryLogs()
+	defer http.DefaultClient.CloseIdleConnections() // the library's client; idle ones hold goroutines
+	config := embeddedpostgres.DefaultConfig().
 		Version(downloadVersion).
 		Port(uint32(port)).
 		CachePath(cacheDir).
 		BinariesPath(unpacked).
 		RuntimePath(filepath.Join(scratch, "run")).
-		Logger(io.Discard))
-	startErr := server.Start()
-	if startErr == nil {
-		startErr = server.Stop()
+		Locale(noLocale).
+		Logger(io.Discard)
+	if repository != "" {
+		config = config.BinaryRepositoryURL(repository)
 	}
-	if _, err := serverMajor(filepath.Join(unpacked, "bin")); err != nil {
-		if startErr != nil {
-			return startErr
-		}
-		return err
+	ended := make(chan error, 1)
+	go func() { ended <- embeddedpostgres.NewDatabase(config).Start() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if _, missing := serverMajor(filepath.Join(unpacked, "bin")); missing != nil {
+		return errors.Join(err, missing)
 	}
 	return nil
+}
+
+// removeLibraryLogs removes the log files that the library makes in the directory
+// for temporary files and leaves there, open. By that they are told from those of
+// other processes.
+func removeLibraryLogs() {
+	names, _ := filepath.Glob(filepath.Join(os.TempDir(), "embedded_postgres_log*"))
+	for _, name := range names {
+		var file syscall.Stat_t
+		if syscall.Stat(name, &file) != nil {
+			continue
+		}
+		for descriptor := 3; descriptor < 1024; descriptor++ {
+			var open syscall.Stat_t
+			if syscall.Fstat(descriptor, &open) == nil && open.Dev == file.Dev && open.Ino == file.Ino {
+				_ = os.Remove(name)
+			}
+		}
+	}
 }
