@@ -102,7 +102,7 @@ func TestTryTellsEachKind(t *testing.T) {
 	if diff := cmp.Diff([]keystry.Range{{Topic: "orders", From: 0, To: 6, Records: 6}}, r.Ranges); diff != "" {
 		t.Errorf("what was read (-want +got):\n%s", diff)
 	}
-	wantWarning(t, r, "1 messages have the id of an earlier one")
+	wantWarning(t, r, "1 message has the id of an earlier one")
 	wantWarning(t, r, `"trace"`)
 	wantWarning(t, r, "2 messages have no id")
 	if r.SharedIDs != 0 {

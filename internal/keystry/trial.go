@@ -181,30 +181,38 @@ func warnings(r *Report, rules dedup.Rules) (list []string) {
 	if r.SharedIDs > 0 {
 		worst := r.Shared[0]
 		list = append(list, fmt.Sprintf(
-			"%d ids stand on %d or more different payloads each. The id %q has %d, on %d messages within %s: it looks like a correlation id that a whole conversation shares. An id must be one per message: of these messages only the first would be handled",
-			r.SharedIDs, sharedPayloads, worst.ID, worst.Payloads, worst.Records, worst.To.Sub(worst.From).Round(time.Second)))
+			"%s on %d or more different payloads. The id %q has %d, on %d messages within %s: it looks like a correlation id that a whole conversation shares. An id must be one per message: of these messages only the first would be handled",
+			counted(r.SharedIDs, "id stands", "ids stand"), sharedPayloads, worst.ID, worst.Payloads, worst.Records, worst.To.Sub(worst.From).Round(time.Second)))
 	}
 	if r.Conflicts > 0 {
-		advice := "the producer uses an id twice"
-		if len(r.ConflictFields) > 0 {
+		advice := "is the id one per message?"
+		if r.SharedIDs == 0 && len(r.ConflictFields) > 0 {
 			advice = fmt.Sprintf("if %q and the like do not make another message, leave them out of the fingerprint with ignore(…)", r.ConflictFields[0].Path)
 		}
-		list = append(list, fmt.Sprintf("%d messages have the id of an earlier one and another content: each would be dead at once, as a conflict; %s", r.Conflicts, advice))
+		list = append(list, counted(r.Conflicts, "message has", "messages have")+" the id of an earlier one and another content, and would be dead at once, as a conflict; "+advice)
 	}
 	if r.Missing > 0 {
-		list = append(list, fmt.Sprintf("%d messages have no id: each would be dead at once (on_missing: offset would handle them, and what the producer sends twice twice)", r.Missing))
+		list = append(list, counted(r.Missing, "message has", "messages have")+" no id and would be dead at once (on_missing: offset would handle them, and what the producer sends twice twice)")
 	}
 	if r.ByOffset > 0 {
-		list = append(list, fmt.Sprintf("%d messages have no id and are known by their offset: what the producer sends twice is handled twice", r.ByOffset))
+		list = append(list, counted(r.ByOffset, "message has", "messages have")+" no id, known by the offset: what the producer sends twice is handled twice")
 	}
 	if r.Undecodable > 0 {
-		list = append(list, fmt.Sprintf("%d messages cannot be read by the rule: each would be dead at once", r.Undecodable))
+		list = append(list, counted(r.Undecodable, "message", "messages")+" cannot be read by the rule and would be dead at once")
 	}
 	if r.Repeats > r.Records/2 && rules.Fingerprint.Version() == 0 {
 		list = append(list, "most messages are repeats and the fingerprint is none, so nothing tells a repeat from another message under the same id: try again with the fingerprint raw")
 	}
 	if len(r.Unread) > 0 {
-		list = append(list, fmt.Sprintf("%d partitions were not read to their end: the broker sent nothing more", len(r.Unread)))
+		list = append(list, counted(len(r.Unread), "partition was", "partitions were")+" not read to the end: the broker sent nothing more")
 	}
 	return list
+}
+
+// counted writes a number and the word that goes with it.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -124,9 +124,9 @@ func (e *Env) printImported(report claimsimport.Report, queue string, asJSON boo
 	if asJSON {
 		return e.printJSON(report)
 	}
-	e.printf("queue %s: %d ids are claimed now, %d were already", queue, report.New, report.Already)
+	e.printf("queue %s: %s claimed now, %s already", queue, counted(report.New, "id is", "ids are"), counted(report.Already, "was", "were"))
 	if report.Conflicts > 0 {
-		e.printf(", %d are claimed with another fingerprint and stay as they were", report.Conflicts)
+		e.printf(", %s claimed with another fingerprint and left alone", counted(report.Conflicts, "is", "are"))
 	}
 	e.printf("; all up to line %d is done\n", report.Lines)
 	return nil

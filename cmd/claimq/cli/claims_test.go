@@ -49,7 +49,7 @@ func TestClaimsImportThenShow(t *testing.T) {
 	env, db := databaseEnv(t)
 	addQueue(t, db, "orders")
 	list := writeFile(t, "done.txt", "o-1\no-2\no-1\n")
-	wantAll(t, env.mustRun("claims", "import", "--queue", "orders", "--tenant", "acme", list), "2 ids are claimed now, 1 were already", "line 3")
+	wantAll(t, env.mustRun("claims", "import", "--queue", "orders", "--tenant", "acme", list), "2 ids are claimed now, 1 was already", "line 3")
 
 	shown := env.mustRun("claims", "show", "--queue", "orders", "--tenant", "acme", "o-1")
 	wantAll(t, shown, "o-1", `"acme"`, "outside Kafka", "nothing conflicts with it", "result         none")

@@ -52,7 +52,7 @@ func readText(ranges []keystry.Range) (lines []string) {
 			records += ranges[i].Records
 			partitions++
 		}
-		lines = append(lines, fmt.Sprintf("%d records of %s, the newest of %d partitions", records, oneLine(topic), partitions))
+		lines = append(lines, fmt.Sprintf("%s of %s, the newest of %s", counted(records, "record", "records"), oneLine(topic), counted(partitions, "partition", "partitions")))
 	}
 	return lines
 }

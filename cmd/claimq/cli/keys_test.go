@@ -48,7 +48,7 @@ func TestKeysTryTellsWhatARuleWouldDo(t *testing.T) {
 	env := newTestEnv(t, "CLAIMQ_BROKERS="+brokersOf(cluster))
 	said := env.mustRun("keys", "try", "--topic", "orders", "--id", "header:id")
 	wantAll(t, said,
-		"9 records of orders, the newest of 1 partitions",
+		"9 records of orders, the newest of 1 partition",
 		"distinct           3  33.3 %  handled",
 		"repeats            1  11.1 %  dropped as duplicates",
 		"conflicts          4  44.4 %",

@@ -156,10 +156,10 @@ func (v *positionsView) add(queue queuelist.Queue, partitions []position.Partiti
 		v.Positions = append(v.Positions, view)
 	}
 	if ahead > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("queue %s: Kafka's committed offset of group %s is ahead of the position in %d partitions and is ignored: somebody has moved it, or Postgres has lost its last transactions, whose records are then read again. To skip records, use `claimq position set`", queue.Name, queue.Group, ahead))
+		v.Notes = append(v.Notes, fmt.Sprintf("queue %s: Kafka's committed offset of group %s is ahead of the position in %s and is ignored: somebody has moved it, or Postgres has lost its last transactions, whose records are then read again. To skip records, use `claimq position set`", queue.Name, queue.Group, counted(ahead, "partition", "partitions")))
 	}
 	if behind > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("queue %s: Kafka's committed offset of group %s is behind the position in %d partitions and is ignored: it follows a running worker by a second, or somebody has moved it. To read records again, use `claimq position set`", queue.Name, queue.Group, behind))
+		v.Notes = append(v.Notes, fmt.Sprintf("queue %s: Kafka's committed offset of group %s is behind the position in %s and is ignored: it follows a running worker by a second, or somebody has moved it. To read records again, use `claimq position set`", queue.Name, queue.Group, counted(behind, "partition", "partitions")))
 	}
 }
 
@@ -182,6 +182,14 @@ func (e *Env) printPositions(v *positionsView, asJSON bool) error {
 		e.printf("\nnote: %s\n", oneLine(note))
 	}
 	return nil
+}
+
+// counted writes a number and the word that goes with it.
+func counted[T int | int64](n T, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // orDash writes a number, or nothing, which a table shows as a dash.

@@ -252,12 +252,13 @@ func (v *movedView) explain(queue queuelist.Queue) {
 		skipped += max(m.To-*m.From, 0)
 	}
 	if again > 0 && queue.ClaimsNothing {
-		v.Notes = append(v.Notes, fmt.Sprintf("%d offsets are read again, and their messages handled again: the queue claims nothing (claims: none)", again))
+		v.Notes = append(v.Notes, counted(again, "offset is", "offsets are")+" read again, and the messages handled again: the queue claims nothing (claims: none)")
 	} else if again > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("%d offsets are read again. Messages that were handled since %s are remembered and dropped as duplicates; older ones may be forgotten, and are then handled again. What is delayed or dead stays what it is", again, timeText(queue.RememberedSince)))
+		v.Notes = append(v.Notes, fmt.Sprintf("%s read again. Messages that were handled since %s are remembered and dropped as duplicates; older ones may be forgotten, and are then handled again. What is delayed or dead stays what it is",
+			counted(again, "offset is", "offsets are"), timeText(queue.RememberedSince)))
 	}
 	if skipped > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("%d offsets are skipped: their messages are never handled, unless the position is set back", skipped))
+		v.Notes = append(v.Notes, counted(skipped, "offset is", "offsets are")+" skipped: what stands there is never handled, unless the position is set back")
 	}
 	if !v.Dry {
 		v.Notes = append(v.Notes, "workers that run these partitions are fenced and go on from the new position")

@@ -112,9 +112,9 @@ func TestPositionShow(t *testing.T) {
 	if diff := cmp.Diff(want, view.Positions); diff != "" {
 		t.Errorf("position show --json (-want +got):\n%s", diff)
 	}
-	wantAll(t, f.mustRun("position", "show"), "QUEUE", "orders", "worker-1", "ahead of the position in 1 partitions and is ignored", "claimq position set")
+	wantAll(t, f.mustRun("position", "show"), "QUEUE", "orders", "worker-1", "ahead of the position in 1 partition and is ignored", "claimq position set")
 	f.commit(0, 2)
-	wantAll(t, f.mustRun("position", "show", "-q", "q"), "behind the position in 1 partitions and is ignored")
+	wantAll(t, f.mustRun("position", "show", "-q", "q"), "behind the position in 1 partition and is ignored")
 }
 
 func TestPositionShowWithoutKafka(t *testing.T) {

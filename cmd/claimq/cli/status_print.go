@@ -61,13 +61,13 @@ func statusNotes(now time.Time, q *statusview.Queue) (notes []string) {
 		notes = append(notes, fmt.Sprintf("paused %s ago by %s: %s", ageText(now.Sub(*q.PausedAt)), q.PausedBy, q.PausedWhy))
 	}
 	if q.Silent > 0 {
-		notes = append(notes, fmt.Sprintf("%d workers are silent and have not said good-bye: they have crashed, are frozen or do not reach the database", q.Silent))
+		notes = append(notes, counted(q.Silent, "worker is", "workers are")+" silent without a good-bye: crashed, frozen, or cut off from the database")
 	}
 	if q.Replaying > 0 {
-		notes = append(notes, fmt.Sprintf("%d dead letters are on their way back", q.Replaying))
+		notes = append(notes, counted(q.Replaying, "dead letter is", "dead letters are")+" on the way back")
 	}
 	if q.Fenced != nil && *q.Fenced > 0 {
-		notes = append(notes, fmt.Sprintf("workers were fenced %d times", *q.Fenced))
+		notes = append(notes, "workers were fenced "+counted(*q.Fenced, "time", "times"))
 	}
 	if q.Contact != "" && (q.Broken > 0 || q.Silent > 0 || q.PausedAt != nil) {
 		notes = append(notes, "contact: "+q.Contact)

@@ -33,7 +33,7 @@ func TestStatusOfQueues(t *testing.T) {
 	wantAll(t, strings.Join(strings.Fields(lines[0]), " "), "QUEUE STATE SCHEDULED READY BLOCKED LAST HOUR AVG BROKEN LAG WORKERS OWNER POSITION REMEMBERS SINCE")
 	wantAll(t, strings.Join(strings.Fields(lines[1]), " "), "audit paused 0 0 0 - - 0 - 0 - - claims nothing")
 	wantAll(t, strings.Join(strings.Fields(lines[2]), " "), "orders running 1 1 2 1200 2.3 ms 0 17 1 shop 1m3")
-	wantAll(t, said, "outbox: 1 to publish", "audit: paused 3m ago by ada: target down", "orders: 1 workers are silent", "fenced 2 times", "contact: #shop-oncall")
+	wantAll(t, said, "outbox: 1 to publish", "audit: paused 3m ago by ada: target down", "orders: 1 worker is silent", "fenced 2 times", "contact: #shop-oncall")
 
 	report := decodeJSON[statusReport](t, env.mustRun("status", "--queue", "orders", "--json"))
 	if len(report.Queues) != 1 || report.Queues[0].Name != "orders" || report.Outbox.Waiting != 1 || report.At.IsZero() {
