@@ -72,13 +72,15 @@ func wantWarning(t *testing.T, r keystry.Report, part string) {
 func TestTryTellsEachKind(t *testing.T) {
 	t.Parallel()
 	cluster, client := fake(t, 1)
+	null := &kgo.Record{Value: []byte(`{"total":4}`), Headers: []kgo.RecordHeader{{Key: "id"}}}
+	// The third repeats the first, the fourth conflicts with it, the last two have no id.
 	produce(t, cluster,
-		message("a", `{"total":1,"trace":"x"}`),                                             // 0
-		message("b", `{"total":2}`),                                                         // 1
-		message("a", `{"total":1,"trace":"x"}`),                                             // 2: repeat of 0
-		message("a", `{"total":1,"trace":"y"}`),                                             // 3: conflict with 0
-		message("", `{"total":3}`),                                                          // 4: no id
-		&kgo.Record{Value: []byte(`{"total":4}`), Headers: []kgo.RecordHeader{{Key: "id"}}}, // 5: null
+		message("a", `{"total":1,"trace":"x"}`),
+		message("b", `{"total":2}`),
+		message("a", `{"total":1,"trace":"x"}`),
+		message("a", `{"total":1,"trace":"y"}`),
+		message("", `{"total":3}`),
+		null,
 	)
 	r := try(t, client, 100, byHeader)
 	if diff := cmp.Diff([]int{2, 1, 1, 2, 0}, counts(r)); diff != "" {
