@@ -109,6 +109,38 @@ func (c *Consumer) forget(reason error) {
 	c.forgetFor("")
 }
 
+// memoryHolds looks closer when the newest acknowledged row is not there: the rows
+// of a queue that was idle for long have been carried over and emptied, and then
+// every position is there all the same.
+func (c *Consumer) memoryHolds(ctx context.Context) bool {
+	rows, err := c.pool.Query(ctx, c.sql.positionsOf, c.queue)
+	if err != nil {
+		return false
+	}
+	there := map[numberedPartition]int64{}
+	var p numberedPartition
+	var epoch, position int64
+	_, err = pgx.ForEachRow(rows, []any{&p.topic, &p.partition, &epoch, &position}, func() error {
+		there[p] = position
+		return nil
+	})
+	if err != nil {
+		return false
+	}
+	for _, owned := range c.owned() {
+		if there[numberedPartition{owned.number, owned.partition}] < c.scheduler.writtenOf(owned) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Consumer) forgetNewest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.newest = acknowledgement{}
+}
+
 // forgetFor drops every partition and only then notes the server: the other way
 // round a lane could find the server right and go on with what was remembered of
 // the one before.

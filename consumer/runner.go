@@ -68,6 +68,8 @@ func (c *Consumer) afterFailure(w *work, a *attempt, err error) (done bool, fata
 	case errors.As(err, &deferred) && !w.deferred:
 		c.metrics.halved(c.config.Queue)
 		w.isolating, w.deferred = true, true
+	case errors.Is(err, errMemory) && c.memoryHolds(w.ctx):
+		c.forgetNewest()
 	case errors.Is(err, errIncarnation), errors.Is(err, errMemory):
 		c.forget(err)
 	case sqlstate.Code(err) == sqlstate.Fenced:
