@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type rig struct {
 	topic    string
 	registry *prometheus.Registry
 	metrics  *consumer.Metrics
+	atGate   atomic.Int32 // handlers that wait in gated
 }
 
 func newRig(t *testing.T, partitions int32) *rig {

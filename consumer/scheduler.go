@@ -308,13 +308,6 @@ func (s *scheduler) interrupt(ps []*partition, cause error) {
 	}
 }
 
-// positionOf returns where a partition stands.
-func (s *scheduler) positionOf(p *partition) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return p.track.position
-}
-
 // nextOf returns the offset behind all that was handed over of a partition.
 func (s *scheduler) nextOf(p *partition) int64 {
 	s.mu.Lock()
