@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -38,6 +39,10 @@ type Config struct {
 	Worker func() *exec.Cmd
 	// Progress is told what happens. Default: nothing is told.
 	Progress Progress
+	// Patience is how long nothing may happen before the run is given up with a
+	// *StuckError. Default: 75 s, which is longer than a lease of the delay queue that a
+	// killed consumer leaves behind.
+	Patience time.Duration
 	// Log takes what the consumers log. Default: the last lines are kept, and are
 	// part of the error when a run gets stuck.
 	Log io.Writer
@@ -69,6 +74,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Worker == nil {
 		return c, fmt.Errorf("demo: Config.Worker is missing: the second consumer is a process of its own")
+	}
+	if c.Patience == 0 {
+		c.Patience = 75 * time.Second
 	}
 	if c.Progress == nil {
 		c.Progress = silent{}

@@ -6,8 +6,6 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
 	"github.com/claimq/claimq/internal/demo"
@@ -18,7 +16,7 @@ const workerVariable = "CLAIMQ_DEMO_TEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(workerVariable) != "" {
-		if demo.RunWorker(context.Background(), os.Stdin, os.Stdout, os.Stderr, givenServers) != nil {
+		if demo.RunWorker(context.Background(), os.Stdin, os.Stdout, os.Stderr, demo.Given{}) != nil {
 			os.Exit(1)
 		}
 		return
@@ -26,12 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// givenServers are where the worker finds servers that are not the run's own.
-func givenServers() ([]kgo.Opt, *pgxpool.Config, error) {
-	pool, err := pgxpool.ParseConfig(os.Getenv("CLAIMQ_TEST_DSN"))
-	return []kgo.Opt{kgo.SeedBrokers(os.Getenv("CLAIMQ_TEST_KAFKA"))}, pool, err
-}
-
+// worker is this binary as the second consumer.
 func worker() *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), workerVariable+"=1")

@@ -39,8 +39,8 @@ func (o *order) encode() []byte {
 	return value
 }
 
-// decode reads an order. The error makes the message a dead letter at once, with
-// the reason undecodable.
+// decode reads an order. The error's class, with consumer.Permanent, makes the
+// message a dead letter with the reason undecodable.
 func decode(value []byte) (*order, error) {
 	o := &order{}
 	if err := json.Unmarshal(value, o); err != nil {
@@ -51,9 +51,9 @@ func decode(value []byte) (*order, error) {
 
 type undecodableError struct{ err error }
 
-func (e *undecodableError) Error() string     { return fmt.Sprintf("this is no order: %v", e.err) }
-func (e *undecodableError) Unwrap() error     { return e.err }
-func (e *undecodableError) Undecodable() bool { return true }
+func (e *undecodableError) Error() string      { return fmt.Sprintf("this is no order: %v", e.err) }
+func (e *undecodableError) Unwrap() error      { return e.err }
+func (e *undecodableError) ErrorClass() string { return "undecodable" }
 
 // effect is what an order publishes once it is applied.
 func (o *order) effect(topic string) outbox.Effect {

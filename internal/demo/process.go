@@ -77,20 +77,12 @@ func (p *process) watch(output io.Reader) {
 // pid is the worker's process number.
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// kill sends SIGKILL and waits until the process is gone. It may be called again,
-// and on nil.
-func (p *process) kill() {
-	if p == nil {
-		return
-	}
+// kill sends SIGKILL, waits until the process is gone, and reports whether it was
+// that which ended it. It may be called again.
+func (p *process) kill() bool {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 	_ = p.input.Close()
-}
-
-// killedBySignal reports whether the process that has ended was killed, and did
-// not end by itself before.
-func (p *process) killedBySignal() bool {
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }

@@ -107,7 +107,7 @@ func (h *handler) handle(_ context.Context, b *pgx.Batch, m *consumer.Message) e
 	o, err := decode(m.Record.Value)
 	switch {
 	case err != nil:
-		return err
+		return consumer.Permanent(err)
 	case o.Closed:
 		return consumer.Permanent(fmt.Errorf("%s: %w", o.Customer, errClosed))
 	case m.Attempt <= o.FailFirst:

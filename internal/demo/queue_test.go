@@ -20,7 +20,7 @@ func messageOf(o *order, attempt int) *consumer.Message {
 func TestTheHandlerFailsAsTheOrderSays(t *testing.T) {
 	t.Parallel()
 	h := &handler{sql: sqlInsertOrder, effects: testEffects, worker: "w"}
-	var unfit interface{ Undecodable() bool }
+	var classed consumer.ClassedError
 	cases := map[string]struct {
 		message *consumer.Message
 		queued  int
@@ -31,7 +31,7 @@ func TestTheHandlerFailsAsTheOrderSays(t *testing.T) {
 		"works at the third":     {messageOf(&order{ID: "a", FailFirst: 2}, 3), 1, func(err error) bool { return err == nil }},
 		"account closed":         {messageOf(&order{ID: "a", Closed: true}, 1), 0, func(err error) bool { return errors.Is(err, errClosed) }},
 		"no order": {&consumer.Message{Record: &kgo.Record{Value: []byte("{")}, Attempt: 1}, 0, func(err error) bool {
-			return errors.As(err, &unfit) && unfit.Undecodable()
+			return errors.As(err, &classed) && classed.ErrorClass() == "undecodable"
 		}},
 	}
 	for name, c := range cases {

@@ -27,9 +27,6 @@ const (
 	// over before the first failed order of the backlog is due again: a consumer that is
 	// killed with delayed messages in hand keeps them until their lease ends.
 	holdShare = 30
-	// stuckAfter is how long nothing may happen. A lease of the delay queue that a
-	// killed consumer has left is shorter.
-	stuckAfter = 75 * time.Second
 	// lookEvery is how often the run looks how far the queue is.
 	lookEvery = 200 * time.Millisecond
 )
@@ -39,6 +36,8 @@ func NewSeed() uint64 { return uint64(rand.Uint32()) } //nolint:gosec // a mix, 
 
 // A StuckError says that nothing has happened for a long time, and what was left.
 type StuckError struct {
+	// After is how long.
+	After time.Duration
 	// Waiting says what for.
 	Waiting string
 	// Log are the last lines of the consumers.
@@ -46,7 +45,7 @@ type StuckError struct {
 }
 
 func (e *StuckError) Error() string {
-	text := fmt.Sprintf("nothing has happened for %s; %s", stuckAfter, e.Waiting)
+	text := fmt.Sprintf("nothing has happened for %s; %s", e.After, e.Waiting)
 	if e.Log != "" {
 		text += "; the consumers last said:\n" + e.Log
 	}
@@ -105,6 +104,8 @@ type run struct {
 	relay  *outbox.Relay
 	first  *consumer.Consumer
 	second *process
+	// secondEnds is closed when the second consumer ends; nil when it may.
+	secondEnds <-chan struct{}
 
 	sent     int
 	measured measured
@@ -199,6 +200,7 @@ func (r *run) joinSecond(ctx context.Context) (err error) {
 	if r.second, err = startProcess(r.config.Worker(), w, r.log); err != nil {
 		return err
 	}
+	r.secondEnds = r.second.ended
 	r.say("consumer 2 joins the group: process %d", r.second.pid())
 	return r.watch(ctx, "consumer 2 has not been given partitions", func(p progress) (string, bool) {
 		return "the group rebalances", p.owners == 2
@@ -255,21 +257,25 @@ func (r *run) killSecond(ctx context.Context) error {
 	for {
 		select {
 		case written := <-r.second.holding:
-			r.second.kill()
-			if !r.second.killedBySignal() {
-				return fmt.Errorf("consumer 2 ended by itself before it was killed: %w", r.second.err)
+			if r.secondEnds = nil; !r.second.kill() {
+				return r.endedByItself()
 			}
 			r.measured.killedWith = written
 			r.say("kill -9 of consumer 2 in the middle of a batch: at least %s orders written, none of them committed", grouped(written))
 			return nil
 		case <-r.second.ended:
-			return fmt.Errorf("consumer 2 ended by itself: %w; it last said:\n%s", r.second.err, r.log.tail())
+			return r.endedByItself()
 		case <-time.After(lookEvery):
 			if _, err := r.look(ctx, ""); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// endedByItself is the error of a second consumer that was not killed.
+func (r *run) endedByItself() error {
+	return fmt.Errorf("consumer 2 ended by itself: %w; it last said:\n%s", r.second.err, r.log.tail())
 }
 
 // watch looks how far the queue is until done says that it is far enough.
@@ -291,14 +297,16 @@ func (r *run) watch(ctx context.Context, waiting string, done func(progress) (de
 		if p != last {
 			last, changed = p, time.Now()
 		}
-		if time.Since(changed) > stuckAfter {
-			return &StuckError{Waiting: fmt.Sprintf("%s: %s", waiting, p), Log: r.log.tail()}
+		if time.Since(changed) > r.config.Patience {
+			return &StuckError{After: r.config.Patience, Waiting: fmt.Sprintf("%s: %s", waiting, p), Log: r.log.tail()}
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-r.first.Done():
 			return fmt.Errorf("consumer 1 ended by itself: %w", errors.Join(r.first.Err(), errors.New(r.log.tail())))
+		case <-r.secondEnds:
+			return r.endedByItself()
 		case <-tick.C:
 		}
 	}
@@ -318,7 +326,9 @@ func (r *run) look(ctx context.Context, detail string) (progress, error) {
 
 // stopConsumers ends both consumers and the relay. It may be called at any stage.
 func (r *run) stopConsumers() {
-	r.second.kill()
+	if r.second != nil {
+		r.second.kill()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
 	if r.first != nil {

@@ -47,11 +47,17 @@ const (
 	eventFailed  = "failed"
 )
 
+// Given tells a worker where the servers are that its parent was given: each is
+// called only when its server was.
+type Given struct {
+	Kafka    func() ([]kgo.Opt, error)
+	Postgres func() (*pgxpool.Config, error)
+}
+
 // RunWorker is the body of the process that is killed: a consumer of the run's
-// queue, until in ends, which it does when the parent is gone, however it went.
-// servers tells where the servers are that the parent was given; it is called only
-// when one was. The error has been reported on out.
-func RunWorker(ctx context.Context, in io.Reader, out, log io.Writer, servers func() ([]kgo.Opt, *pgxpool.Config, error)) (err error) {
+// queue, until in ends, which it does when the parent is gone, however it went. The
+// error has been reported on out.
+func RunWorker(ctx context.Context, in io.Reader, out, log io.Writer, given Given) (err error) {
 	tell := json.NewEncoder(out)
 	defer func() {
 		if err != nil {
@@ -73,7 +79,7 @@ func RunWorker(ctx context.Context, in io.Reader, out, log io.Writer, servers fu
 			hold.arm(h.HoldAfter)
 		}
 	}()
-	kafka, pool, err := w.connect(ctx, servers)
+	kafka, pool, err := w.connect(ctx, given)
 	if err != nil {
 		return err
 	}
@@ -101,20 +107,20 @@ func RunWorker(ctx context.Context, in io.Reader, out, log io.Writer, servers fu
 // stopBudget bounds the stop of a consumer.
 const stopBudget = 10 * time.Second
 
-func (w *workerOrder) connect(ctx context.Context, servers func() ([]kgo.Opt, *pgxpool.Config, error)) (kafka []kgo.Opt, pool *pgxpool.Pool, err error) {
-	var config *pgxpool.Config
-	if len(w.Brokers) == 0 || w.DSN == "" {
-		if kafka, config, err = servers(); err != nil {
+func (w *workerOrder) connect(ctx context.Context, given Given) (kafka []kgo.Opt, pool *pgxpool.Pool, err error) {
+	kafka = plainKafka(w.Brokers)
+	if len(w.Brokers) == 0 {
+		if kafka, err = given.Kafka(); err != nil {
 			return nil, nil, err
 		}
 	}
-	if len(w.Brokers) > 0 {
-		kafka = plainKafka(w.Brokers)
-	}
+	postgres := given.Postgres
 	if w.DSN != "" {
-		if config, err = pgxpool.ParseConfig(w.DSN); err != nil {
-			return nil, nil, err
-		}
+		postgres = func() (*pgxpool.Config, error) { return pgxpool.ParseConfig(w.DSN) }
+	}
+	config, err := postgres()
+	if err != nil {
+		return nil, nil, err
 	}
 	config.MaxConns = max(config.MaxConns, poolSize)
 	pool, err = pgxpool.NewWithConfig(ctx, config)

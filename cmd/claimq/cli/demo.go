@@ -75,14 +75,21 @@ func newDemoWorkerCommand(env *Env) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := demo.RunWorker(cmd.Context(), env.Stdin, env.Stdout, env.Stderr, func() ([]kgo.Opt, *pgxpool.Config, error) {
-				config, err := env.load()
-				if err != nil {
-					return nil, nil, err
-				}
-				kafka, kafkaErr := env.kafkaOptions(config)
-				pool, poolErr := config.poolConfig()
-				return kafka, pool, errors.Join(kafkaErr, poolErr)
+			err := demo.RunWorker(cmd.Context(), env.Stdin, env.Stdout, env.Stderr, demo.Given{
+				Kafka: func() ([]kgo.Opt, error) {
+					config, err := env.load()
+					if err != nil {
+						return nil, err
+					}
+					return env.kafkaOptions(config)
+				},
+				Postgres: func() (*pgxpool.Config, error) {
+					config, err := env.load()
+					if err != nil {
+						return nil, err
+					}
+					return config.poolConfig()
+				},
 			})
 			if err != nil {
 				return exitWith(ExitFailed, nil) // the demo has been told
@@ -255,7 +262,7 @@ Everything stays up until Ctrl-C:
 func (e *Env) printNext() {
 	e.printf(`
 Next:
-  claimq demo --keep           the same, left up to look around in
+  claimq demo --keep           the same, left up: look around with claimq status --dsn …
   claimq run -c claimq.yaml    your own topic: deploy/claimq.example.yaml is a file to start from
   docs/                        the pages, in order
 `)
