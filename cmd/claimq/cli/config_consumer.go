@@ -137,13 +137,43 @@ func (b *queueBuilder) handler(path []string, h *HandlerConfig) consumer.Handler
 		b.note(fieldErrorf(append(path, "sql"), "is missing: a handler is a statement"))
 		return consumer.Handler{}
 	}
-	sql := consumer.SQLStatement{Statement: text, Each: h.Each}
+	sql := consumer.SQLStatement{Statement: text, Each: h.Each, Effects: b.effects(append(path, "effects"), h.Effects)}
 	handler, err := consumer.SQL(sql)
 	if err != nil {
 		b.note(fieldErrorf(append(path, "sql"), "%v", err))
 	}
 	b.statements = append(b.statements, statement{path: path, SQLStatement: sql})
 	return handler
+}
+
+func (b *queueBuilder) effects(path []string, effects []EffectConfig) []consumer.SQLEffect {
+	var made []consumer.SQLEffect
+	for i, e := range effects {
+		at := append(append([]string(nil), path...), "["+strconv.Itoa(i)+"]")
+		effect := consumer.SQLEffect{Name: e.Name, Topic: e.Topic, CopyHeaders: e.CopyHeaders}
+		effect.Key = b.source(append(at, "key"), e.Key)
+		effect.Value = b.source(append(at, "value"), e.Value)
+		for field, value := range map[string]string{"name": e.Name, "topic": e.Topic} {
+			if value == "" {
+				b.note(fieldErrorf(append(append([]string(nil), at...), field), "is missing"))
+			}
+		}
+		made = append(made, effect)
+	}
+	return made
+}
+
+// source parses one source; none is nil.
+func (b *queueBuilder) source(path []string, text string) dedup.Source {
+	if text == "" {
+		return nil
+	}
+	source, err := dedup.ParseSource(text)
+	if err != nil {
+		b.note(fieldErrorf(append([]string(nil), path...), "%v", err))
+		return nil
+	}
+	return source
 }
 
 // validate asks the consumer what is wrong. What users of a file meet first is

@@ -165,4 +165,23 @@ type HandlerConfig struct {
 	// Run the statement for each message, with its values as parameters; otherwise once
 	// for a batch, with arrays.
 	Each bool `koanf:"each"`
+	// Records that are published for each message whose statement has run, through the
+	// outbox: they are out exactly when the write is there.
+	Effects []EffectConfig `koanf:"effects"`
+}
+
+// EffectConfig is one of a handler's "effects".
+type EffectConfig struct {
+	// The effect's name, unique in its handler. It is a part of the record's id: do not
+	// change it while messages are on their way.
+	Name string `koanf:"name"`
+	// The topic that the record goes to.
+	Topic string `koanf:"topic"`
+	// Where the record's key is found in the message, as for id. Default: its own key.
+	Key string `koanf:"key"`
+	// Where the record's value is found in the message, as for id. Default: its own
+	// value, byte for byte.
+	Value string `koanf:"value"`
+	// Whether the record also gets the message's headers.
+	CopyHeaders bool `koanf:"copy_headers"`
 }
