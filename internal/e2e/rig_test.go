@@ -92,9 +92,9 @@ func queue(t *testing.T, topic string) consumer.Config {
 	}
 }
 
-func start(t *testing.T, pool *pgxpool.Pool, brokers []string, config consumer.Config) *consumer.Consumer {
+func start(t *testing.T, pool *pgxpool.Pool, brokers []string, config consumer.Config, kafka ...kgo.Opt) *consumer.Consumer {
 	t.Helper()
-	q, err := consumer.New(pool, []kgo.Opt{kgo.SeedBrokers(brokers...)}, config)
+	q, err := consumer.New(pool, append(kafka, kgo.SeedBrokers(brokers...)), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,12 @@ func start(t *testing.T, pool *pgxpool.Pool, brokers []string, config consumer.C
 
 func startRelay(t *testing.T, pool *pgxpool.Pool, brokers []string) *outbox.Relay {
 	t.Helper()
-	relay, err := outbox.NewRelay(pool, []kgo.Opt{kgo.SeedBrokers(brokers...)}, outbox.RelayConfig{Logger: logger(t)})
+	return startRelayIn(t, pool, brokers, migrations.DefaultSchema)
+}
+
+func startRelayIn(t *testing.T, pool *pgxpool.Pool, brokers []string, schema string, kafka ...kgo.Opt) *outbox.Relay {
+	t.Helper()
+	relay, err := outbox.NewRelay(pool, append(kafka, kgo.SeedBrokers(brokers...)), outbox.RelayConfig{Schema: schema, Logger: logger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,11 +158,7 @@ func produce(t *testing.T, c *kgo.Client, topic string, from, to int) {
 	t.Helper()
 	records := make([]*kgo.Record, 0, to-from)
 	for i := from; i < to; i++ {
-		id := "m" + strconv.Itoa(i)
-		records = append(records, &kgo.Record{
-			Topic: topic, Key: []byte("k" + strconv.Itoa(i%11)), Value: []byte("value of " + id),
-			Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id)}},
-		})
+		records = append(records, message(topic, i))
 	}
 	if err := c.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -215,6 +216,9 @@ func logger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(&testLog{t: t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
+// quiet is for tests in which every message is told.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 type testLog struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -235,4 +239,34 @@ func ids(from, to int) map[string]bool {
 		want[fmt.Sprintf("m%d", i)] = true
 	}
 	return want
+}
+
+// freshProducer knows nothing of what a topic was before.
+func freshProducer(t *testing.T, brokers []string, options ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	return client(t, brokers, append(options, kgo.MetadataMinAge(100*time.Millisecond))...)
+}
+
+// produceTo is produce for partitions of the caller's choice, in turn by key.
+func produceTo(t *testing.T, brokers []string, topic string, partitions []int32, from, to int) {
+	t.Helper()
+	c := freshProducer(t, brokers, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	records := make([]*kgo.Record, 0, to-from)
+	for i := from; i < to; i++ {
+		r := message(topic, i)
+		r.Partition = partitions[i%11%len(partitions)]
+		records = append(records, r)
+	}
+	if err := c.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// message is message number i.
+func message(topic string, i int) *kgo.Record {
+	id := "m" + strconv.Itoa(i)
+	return &kgo.Record{
+		Topic: topic, Key: []byte("k" + strconv.Itoa(i%11)), Value: []byte("value of " + id),
+		Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id)}},
+	}
 }
