@@ -156,7 +156,7 @@ func newStatements(schema pgschema.Schema) *statements {
 // slotted fills in slot numbers: pairs of a mark and its number.
 func slotted(schema pgschema.Schema, text string, marks ...any) string {
 	for i := 0; i < len(marks); i += 2 {
-		text = strings.ReplaceAll(text, marks[i].(string), strconv.Itoa(marks[i+1].(int)))
+		text = strings.ReplaceAll(text, marks[i].(string), strconv.Itoa(marks[i+1].(int))) //nolint:gosec,forcetypeassert // pairs of a string and an int
 	}
 	return schema.SQL(text)
 }
