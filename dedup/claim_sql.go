@@ -12,9 +12,10 @@ const ringSize = 4
 
 // Keeps: an id is claimed by at most one committed transaction. ON CONFLICT waits
 // for a transaction that holds the id and has not ended, so no SELECT decides. The
-// arrays come sorted by id. Ids that a segment still remembers from before the
-// roll are left out: nobody inserts there any more while this phase is in force,
-// so this statement's snapshot has them all.
+// arrays come sorted by id. Ids that an older segment remembers are left out.
+// Only claimers of the phase before this one can still insert there, and only those
+// of a roll's middle phase do: they insert into SLOT too, so that the constraint
+// decides about what this statement's snapshot does not have yet.
 //
 // The leaf is named, not the partitioned parent: tuple routing would lock and
 // check every leaf for every statement.
@@ -49,14 +50,17 @@ returning id`
 
 // Keeps: while a roll is under way, an id claimed in the segment that is being
 // left (SLOT) stands in the next one too, with its first copy's row, before any
-// claimer stops looking at SLOT as a place to insert.
+// claimer stops looking at SLOT as a place to insert. What it returns is claimed in
+// both; an id that the caller has inserted into SLOT and that does not come back
+// belongs to a claimer of the next phase, whom this statement has waited for.
 const sqlCopy = `
 insert into claimq.claims_NEXT ("offset", record_at, claimed_at, queue, topic, partition, segment, fingerprint_version, id, fingerprint, shown)
 select c."offset", c.record_at, c.claimed_at, c.queue, c.topic, c.partition, NEXT, c.fingerprint_version, c.id, c.fingerprint, c.shown
   from claimq.claims_SLOT c
  where c.id = any ($1::uuid[])
  order by c.id
-    on conflict (id) do nothing`
+    on conflict (id) do nothing
+returning id`
 
 // Reads the first copy's row of ids that are known. A statement of its own: its
 // snapshot is newer than the INSERT's, so it sees the winner that the INSERT
