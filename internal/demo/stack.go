@@ -262,9 +262,8 @@ func (s *stack) dropSchema(ctx context.Context) error {
 // reach tells a person how to get at what is kept.
 func (s *stack) reach() Reach {
 	r := Reach{
-		Brokers: strings.Join(s.brokers, ","), DSN: s.config.ShownDSN, Schema: s.names.Schema, Queue: s.names.Queue,
+		Brokers: strings.Join(s.brokers, ","), DSN: s.config.ShownDSN, Schema: s.names.Schema,
 		Orders: s.names.Orders, Effects: s.names.Effects, Dead: s.names.DeadLetters,
-		Given: s.server == nil || s.cluster == nil,
 	}
 	if s.server != nil {
 		r.DSN = s.server.DSN("")
