@@ -38,7 +38,10 @@ func TestANewPartitionUnderLatestLosesNothing(t *testing.T) {
 func TestARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, 2)
-	p := worker(t, s.order("worker"))
+	order := s.order("worker")
+	order.Latest = true // which is about the queue's beginning and no other topic's
+	p := worker(t, order)
+	eventually(t, "it owns the partitions", func() bool { return s.owns(p) == 2 })
 	s.produce(100)
 	s.waitDone()
 	if _, err := s.admin.DeleteTopic(t.Context(), s.topic); err != nil {
