@@ -19,7 +19,8 @@ import (
 type RollerConfig struct {
 	// Schema is the schema of claimq's tables. Empty means "claimq".
 	Schema string
-	// Every is the time between two looks at what is due; a look that finds nothing
+	// Every is the time between two looks at what is due, and before the first one,
+	// so that a process knows by then where its streams stand. A look that finds nothing
 	// costs one statement. Any number of processes may look. At least 1 s. Default: 1 min.
 	Every time.Duration
 	// StreamTime returns, for each queue (by its number) of which a partition has
@@ -44,6 +45,8 @@ const (
 	rollSteps = 12
 	// rollStepTimeout bounds one step. The longest reads a whole closed segment.
 	rollStepTimeout = 10 * time.Minute
+	// rollRetry is the pause after a look that had to wait.
+	rollRetry = 5 * time.Second
 	// rollPollMin and rollPollMax are the pauses between two looks at the locks.
 	rollPollMin, rollPollMax = 2 * time.Millisecond, 100 * time.Millisecond
 )
@@ -148,25 +151,26 @@ func (r *Roller) Stop(ctx context.Context) error {
 	}
 }
 
-// run looks every now and then, soon after a run that had to wait, and at a time of
+// run looks every now and then, soon after a look that had to wait, and at a time of
 // its own so that many processes do not look at once.
 func (r *Roller) run(ctx context.Context) {
+	pause := r.config.Every
 	for {
-		result, err := r.runOnce(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		r.report(ctx, result, err)
-		pause := r.config.Every
-		if result.Waiting != NotWaiting {
-			pause = min(pause, 5*time.Second)
-		}
 		timer := time.NewTimer(pause*9/10 + rand.N(pause/5)) //nolint:gosec // no secret
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-timer.C:
+		}
+		result, err := r.runOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		r.report(ctx, result, err)
+		pause = r.config.Every
+		if result.Waiting != NotWaiting {
+			pause = min(pause, rollRetry)
 		}
 	}
 }

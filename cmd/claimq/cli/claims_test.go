@@ -171,7 +171,7 @@ func TestClaimsRefusesAWrongCommandLine(t *testing.T) {
 		said string
 		args []string
 	}{
-		{ExitUsage, "claims needs one of: show, forget, import", []string{"claims"}},
+		{ExitUsage, "claims needs one of: show, stats, forget, import", []string{"claims"}},
 		{ExitUsage, "--queue is missing", []string{"claims", "show", "x"}},
 		{ExitUsage, "accepts 1 arg", []string{"claims", "show", "--queue", "orders"}},
 		{ExitUsage, "no such file", []string{"claims", "import", "--queue", "orders", "no-such-file"}},
