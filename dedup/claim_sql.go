@@ -17,6 +17,10 @@ const ringSize = 4
 // of a roll's middle phase do: they insert into SLOT too, so that the constraint
 // decides about what this statement's snapshot does not have yet.
 //
+// OFFSET 0 keeps the planner from making a join of NOT EXISTS: one that it plans while
+// the older segment is empty reads all of it when it is full, whatever is switched
+// off. So each id is looked up by itself, in the index.
+//
 // The leaf is named, not the partitioned parent: tuple routing would lock and
 // check every leaf for every statement.
 const (
@@ -33,7 +37,7 @@ insert into claimq.claims_SLOT ("offset", record_at, queue, topic, partition, se
 select nullif(u.at_offset, -1), u.record_at, u.queue, nullif(u.topic, -1), nullif(u.partition, -1), SLOT, u.version, u.id, u.fingerprint, nullif(u.shown, '')
   from unnest($1::uuid[], $2::int4[], $3::uuid[], $4::int2[], $5::int4[], $6::int4[], $7::int8[], $8::timestamptz[], $9::text[])
        as u (id, queue, fingerprint, version, topic, partition, at_offset, record_at, shown)
- where not exists (select from claimq.claims_OLDER1 o where o.id = u.id)
+ where not exists (select from claimq.claims_OLDER1 o where o.id = u.id offset 0)
     on conflict (id) do nothing
 returning id`
 
@@ -42,8 +46,8 @@ insert into claimq.claims_SLOT ("offset", record_at, queue, topic, partition, se
 select nullif(u.at_offset, -1), u.record_at, u.queue, nullif(u.topic, -1), nullif(u.partition, -1), SLOT, u.version, u.id, u.fingerprint, nullif(u.shown, '')
   from unnest($1::uuid[], $2::int4[], $3::uuid[], $4::int2[], $5::int4[], $6::int4[], $7::int8[], $8::timestamptz[], $9::text[])
        as u (id, queue, fingerprint, version, topic, partition, at_offset, record_at, shown)
- where not exists (select from claimq.claims_OLDER1 o where o.id = u.id)
-   and not exists (select from claimq.claims_OLDER2 o where o.id = u.id)
+ where not exists (select from claimq.claims_OLDER1 o where o.id = u.id offset 0)
+   and not exists (select from claimq.claims_OLDER2 o where o.id = u.id offset 0)
     on conflict (id) do nothing
 returning id`
 )
