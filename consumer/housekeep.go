@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/claimq/claimq/dedup"
 	"github.com/claimq/claimq/dlq"
 )
 
@@ -37,6 +38,7 @@ func (c *Consumer) housekeep(ctx context.Context) {
 	defer flush.Stop()
 	defer beat.Stop()
 	defer rotate.Stop()
+	defer c.rollClaims(ctx)()
 	c.heartbeat(ctx)
 	c.observeWaiting(ctx)
 	for {
@@ -88,6 +90,34 @@ func (c *Consumer) rotatePositions(ctx context.Context) {
 	}
 	if _, err := c.pool.Exec(ctx, c.sql.forgetWorkers); err != nil {
 		c.config.Logger.DebugContext(ctx, "workers that are gone were not forgotten", slog.Any("error", err))
+	}
+}
+
+// rollClaims moves the claims' segments on beside the other housekeeping, by whichever
+// worker looks first, until the function that it returns is called. A backlog of
+// this worker's partitions holds back what is forgotten: repeats in it are still
+// within the retention of the stream.
+func (c *Consumer) rollClaims(ctx context.Context) (stop func()) {
+	roller, err := dedup.NewRoller(c.pool, dedup.RollerConfig{
+		Schema: c.config.Schema, Logger: c.config.Logger,
+		StreamTime: func(context.Context) (map[int32]time.Time, error) {
+			if messages, age, _ := c.lag(); messages > 0 {
+				return map[int32]time.Time{c.queue: time.Now().Add(-age)}, nil
+			}
+			return map[int32]time.Time{}, nil
+		},
+	})
+	if err == nil {
+		err = roller.Start(ctx)
+	}
+	if err != nil {
+		c.config.Logger.DebugContext(ctx, "the claims' segments are not looked after by this worker", slog.Any("error", err))
+		return func() {}
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), housekeepBudget)
+		defer cancel()
+		_ = roller.Stop(ctx)
 	}
 }
 
