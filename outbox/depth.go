@@ -96,23 +96,8 @@ type Held struct {
 	CreatedAt, HeldAt, NextAt time.Time
 }
 
-const sqlHeld = `
-select seq, id, topic, key, scope::text, reason, attempts, created_at, held_at, next_at
-  from claimq.outbox_held
- where seq > $1
- order by seq
- limit $2`
-
-// Held lists records that are set aside, in the order of adding: up to limit of
-// those behind the number after, 0 for the first.
+// Held lists records that are set aside, with their keys, in the order of adding:
+// up to limit of those behind the number after, 0 for the first.
 func (o *Outbox) Held(ctx context.Context, db DB, after int64, limit int) ([]Held, error) {
-	rows, err := db.Query(ctx, o.schema.SQL(sqlHeld), after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("outbox: held records: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Held])
-	if err != nil {
-		return nil, fmt.Errorf("outbox: held records: %w", err)
-	}
-	return list, nil
+	return o.ListHeld(ctx, db, HeldQuery{After: after, Limit: limit, Keys: true})
 }

@@ -42,6 +42,13 @@ type outboxView struct {
 	HeldSeconds   float64 `json:"oldest_held_seconds"`
 }
 
+func viewOutbox(depth outbox.Depth) outboxView {
+	return outboxView{
+		Waiting: depth.Rows, AtLeast: depth.AtLeast, OldestSeconds: depth.Oldest.Seconds(),
+		Held: depth.Held, HeldSeconds: depth.OldestHeld.Seconds(),
+	}
+}
+
 func newStatusCommand(env *Env) *cobra.Command {
 	var flags statusFlags
 	command := &cobra.Command{
@@ -193,10 +200,7 @@ func (r *statusReader) read(ctx context.Context, queue string) (*statusReport, e
 	if err != nil {
 		return nil, err
 	}
-	report.Outbox = outboxView{
-		Waiting: depth.Rows, AtLeast: depth.AtLeast, OldestSeconds: depth.Oldest.Seconds(),
-		Held: depth.Held, HeldSeconds: depth.OldestHeld.Seconds(),
-	}
+	report.Outbox = viewOutbox(depth)
 	for i := range report.Queues {
 		if err := r.addLag(ctx, &report.Queues[i], known); err != nil {
 			return nil, err
