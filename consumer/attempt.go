@@ -276,8 +276,8 @@ func (a *attempt) queueClaims(b *pgx.Batch) error {
 	return nil
 }
 
-// handedOut reports whether the work may still be done: none of its partitions has
-// been taken away.
+// live returns the tasks that may still be done: their partitions have not been
+// taken away.
 func (w *work) live() []*task {
 	live := w.tasks[:0:0]
 	for _, t := range w.tasks {

@@ -41,8 +41,8 @@ func FailedAt(i int, err error) error {
 }
 
 // A ClassedError has a class of its own in metrics, causes and retry policies. Any
-// error in a chain can implement it; else the class is the SQLSTATE, or the Go
-// type of the innermost error.
+// error in a chain can implement it; else the class is the SQLSTATE, "cancelled" for
+// a context that ended, or the Go type of the innermost error.
 type ClassedError interface {
 	error
 	// ErrorClass returns a short constant word. Its number of values must be bounded.

@@ -57,7 +57,7 @@ const classUndecodable = "undecodable"
 const maxClassLength = 80
 
 // errorClass names the kind of an error: what it says itself, else the SQLSTATE,
-// else the Go type of the innermost error.
+// else "cancelled" for a context that ended, else the Go type of the innermost error.
 func errorClass(err error) string {
 	var classed ClassedError
 	if errors.As(err, &classed) {
@@ -65,6 +65,9 @@ func errorClass(err error) string {
 	}
 	if code := sqlstate.Code(err); code != "" {
 		return code
+	}
+	if ownDeadline(err) {
+		return "cancelled"
 	}
 	for {
 		inner := errors.Unwrap(err)

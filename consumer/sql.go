@@ -36,12 +36,11 @@ const sqlPlanner = `
 select current_setting('enable_seqscan'), current_setting('enable_hashjoin'), current_setting('enable_mergejoin'),
        current_setting('synchronous_commit')`
 
-// Which server this is. The timeline is the one being written, which changes at
-// the instant of a promotion; the control file's lags until the next checkpoint.
-// A standby refuses the question, as it should.
+// Which history of which server this is. The timeline in it is the one being
+// written, which changes at the instant of a promotion; the control file's lags until
+// the next checkpoint. A standby refuses the question, as it should.
 const sqlIncarnation = `
-select (select system_identifier from pg_control_system()) || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8),
-       claimq.position_slot(clock_timestamp())`
+select claimq.incarnation(), claimq.position_slot(clock_timestamp())`
 
 // Keeps: nothing that a worker remembers is trusted over the database. The newest
 // row whose COMMIT was acknowledged must be there.

@@ -3,6 +3,7 @@ package dedup
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,7 +24,8 @@ type Flight struct {
 	digests  []uuid.UUID
 	columns  columns
 	copies   []int
-	claimed  map[uuid.UUID]bool
+	claimed  map[uuid.UUID]bool // inserted into the first of the phase's segments
+	copied   map[uuid.UUID]bool // and into the second, in a roll's middle phase
 }
 
 // Queue adds the claims of all requests to b, which must run in a READ COMMITTED
@@ -58,6 +60,9 @@ func (s *Store) plan(p *phase, requests []Request) *Flight {
 		digests: make([]uuid.UUID, len(requests)),
 		claimed: make(map[uuid.UUID]bool, len(requests)),
 	}
+	if len(p.inserts) > 1 {
+		f.copied = make(map[uuid.UUID]bool, len(requests))
+	}
 	for i := range requests {
 		if f.digests[i] = requests[i].Digest; f.digests[i] == uuid.Nil {
 			f.digests[i] = requests[i].Identity.Digest()
@@ -69,16 +74,55 @@ func (s *Store) plan(p *phase, requests []Request) *Flight {
 
 func (f *Flight) queueInsert(b *pgx.Batch) {
 	b.Queue(f.store.sql.insertSQL(f.phase), f.columns.args()...).Query(func(rows pgx.Rows) error {
-		var id pgtype.UUID // scanning into a uuid.UUID goes by way of text
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-			f.claimed[id.Bytes] = true
-			return nil
-		})
-		return err
+		return scanIDs(rows, f.claimed)
 	})
 	if len(f.phase.inserts) > 1 {
-		b.Queue(f.store.sql.copyNext[f.phase.inserts[0]][f.phase.inserts[1]], pgarray.UUIDs(f.columns.ids))
+		b.Queue(f.store.sql.copyNext[f.phase.inserts[0]][f.phase.inserts[1]], pgarray.UUIDs(f.columns.ids)).Query(func(rows pgx.Rows) error {
+			return scanIDs(rows, f.copied)
+		})
 	}
+}
+
+// resume takes over what an earlier flight of the same transaction, phase and
+// requests has claimed: its rows are the transaction's own, and no duplicates.
+func (f *Flight) resume(earlier *Flight) {
+	if earlier == nil {
+		return
+	}
+	maps.Copy(f.claimed, earlier.claimed)
+	if f.copied != nil {
+		maps.Copy(f.copied, earlier.copied)
+	}
+}
+
+// scanIDs adds the ids of rows to a set.
+func scanIDs(rows pgx.Rows, set map[uuid.UUID]bool) error {
+	var id pgtype.UUID // scanning into a uuid.UUID goes by way of text
+	_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+		set[id.Bytes] = true
+		return nil
+	})
+	return err
+}
+
+// yield gives up the ids that this flight has inserted into the segment that is
+// being left but not into the next one, and returns them. A claimer that is a phase
+// ahead looked at the first before this flight's row was there, inserted into the
+// second and committed: the claim is its own. So in the middle phase an id is
+// claimed by whoever gets it into both: against claimers of the phase before the
+// first segment decides, against those of the phase after the second.
+func (f *Flight) yield() []uuid.UUID {
+	if len(f.phase.inserts) == 1 {
+		return nil
+	}
+	var lost []uuid.UUID
+	for _, id := range f.columns.ids {
+		if f.claimed[id] && !f.copied[id] {
+			lost = append(lost, id)
+			delete(f.claimed, id)
+		}
+	}
+	return lost
 }
 
 // Digest returns the digest of request i.
@@ -147,6 +191,7 @@ func judge(copied *Identity, first *sighted) Outcome {
 }
 
 func (f *Flight) lookup(ctx context.Context, tx BatchSender) (map[uuid.UUID]*sighted, error) {
+	lost := f.yield()
 	if len(f.claimed) == len(f.columns.ids) {
 		return nil, nil //nolint:nilnil // nothing is known already
 	}
@@ -159,6 +204,9 @@ func (f *Flight) lookup(ctx context.Context, tx BatchSender) (map[uuid.UUID]*sig
 	known := make(map[uuid.UUID]*sighted, len(missing))
 	batch := &pgx.Batch{}
 	batch.Queue(sqlProtect)
+	if len(lost) > 0 { // so that nobody ever finds two rows of one id that tell different firsts
+		batch.Queue(f.store.sql.unclaim[f.phase.inserts[0]], pgarray.UUIDs(lost))
+	}
 	// The older segments last: a row there is the first copy's, whatever stands in
 	// the newer ones.
 	for _, slot := range slices.Concat(f.phase.inserts, f.phase.lookups) {

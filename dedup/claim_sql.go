@@ -12,9 +12,10 @@ const ringSize = 4
 
 // Keeps: an id is claimed by at most one committed transaction. ON CONFLICT waits
 // for a transaction that holds the id and has not ended, so no SELECT decides. The
-// arrays come sorted by id. Ids that a segment still remembers from before the
-// roll are left out: nobody inserts there any more while this phase is in force,
-// so this statement's snapshot has them all.
+// arrays come sorted by id. Ids that an older segment remembers are left out.
+// Only claimers of the phase before this one can still insert there, and only those
+// of a roll's middle phase do: they insert into SLOT too, so that the constraint
+// decides about what this statement's snapshot does not have yet.
 //
 // The leaf is named, not the partitioned parent: tuple routing would lock and
 // check every leaf for every statement.
@@ -49,14 +50,17 @@ returning id`
 
 // Keeps: while a roll is under way, an id claimed in the segment that is being
 // left (SLOT) stands in the next one too, with its first copy's row, before any
-// claimer stops looking at SLOT as a place to insert.
+// claimer stops looking at SLOT as a place to insert. What it returns is claimed in
+// both; an id that the caller has inserted into SLOT and that does not come back
+// belongs to a claimer of the next phase, whom this statement has waited for.
 const sqlCopy = `
 insert into claimq.claims_NEXT ("offset", record_at, claimed_at, queue, topic, partition, segment, fingerprint_version, id, fingerprint, shown)
 select c."offset", c.record_at, c.claimed_at, c.queue, c.topic, c.partition, NEXT, c.fingerprint_version, c.id, c.fingerprint, c.shown
   from claimq.claims_SLOT c
  where c.id = any ($1::uuid[])
  order by c.id
-    on conflict (id) do nothing`
+    on conflict (id) do nothing
+returning id`
 
 // Reads the first copy's row of ids that are known. A statement of its own: its
 // snapshot is newer than the INSERT's, so it sees the winner that the INSERT
@@ -96,14 +100,18 @@ select set_config('enable_seqscan', split_part(p, ',', 1), true),
   from current_setting('claimq.planner') as p`
 )
 
+// Keeps: a result goes to the slot of the newest phase, whose lock, or that of the
+// phase before, the transaction has from its claims: what the roll waits for before
+// it closes a slot. A claim that was forgotten and made again can have an older
+// result in another slot: the newest is read last and counts.
 const (
 	sqlPutResults = `
 insert into claimq.results (slot, claim, value, expires_at)
-select 0, u.claim, u.value, now() + u.lifetime
+select (select p.result_slot from claimq.claim_phases p order by p.phase desc limit 1), u.claim, u.value, now() + u.lifetime
   from unnest($1::uuid[], $2::bytea[], $3::interval[]) as u (claim, value, lifetime)
     on conflict (slot, claim) do update set value = excluded.value, created_at = now(), expires_at = excluded.expires_at`
 	sqlGetResults = `
-select claim, value from claimq.results where claim = any ($1::uuid[]) and expires_at > now()`
+select claim, value from claimq.results where claim = any ($1::uuid[]) and expires_at > now() order by created_at`
 )
 
 const (
@@ -156,7 +164,7 @@ func newStatements(schema pgschema.Schema) *statements {
 // slotted fills in slot numbers: pairs of a mark and its number.
 func slotted(schema pgschema.Schema, text string, marks ...any) string {
 	for i := 0; i < len(marks); i += 2 {
-		text = strings.ReplaceAll(text, marks[i].(string), strconv.Itoa(marks[i+1].(int)))
+		text = strings.ReplaceAll(text, marks[i].(string), strconv.Itoa(marks[i+1].(int))) //nolint:gosec,forcetypeassert // pairs of a string and an int
 	}
 	return schema.SQL(text)
 }

@@ -85,9 +85,13 @@ func (s *Store) Claim(ctx context.Context, tx pgx.Tx, requests ...Request) ([]Ou
 		return nil, err
 	}
 	// A claim that is forgotten by an operator between the INSERT that met it and the
-	// lookup that does not find it leaves its id undecided: then it is asked again.
+	// lookup that does not find it leaves its id undecided: then it is asked again,
+	// and what this call has claimed by then stays claimed.
+	var earlier *Flight
 	for range 3 {
 		flight := s.plan(p, requests)
+		flight.resume(earlier)
+		earlier = flight
 		batch := &pgx.Batch{}
 		batch.Queue(sqlProtect)
 		flight.queueInsert(batch)
@@ -196,7 +200,7 @@ type Result struct {
 }
 
 // QueueResults adds a statement to b that stores results; they commit with their
-// claims.
+// claims, which the same transaction has made before.
 func (s *Store) QueueResults(b *pgx.Batch, results []Result) {
 	if len(results) == 0 {
 		return

@@ -75,7 +75,7 @@ func members(object gjson.Result) []namedResult {
 // compareMembers merges two sorted lists. Repeated members meet in their order.
 func (d *differ) compareMembers(a, b []namedResult) {
 	for (len(a) > 0 || len(b) > 0) && !d.more {
-		order := 0
+		var order int
 		switch {
 		case len(a) == 0:
 			order = 1

@@ -63,13 +63,13 @@
 // A claim is a row whose unique constraint says that an id's effect has been made. It is inserted in the transaction that makes the effect, so there is no moment at
 // which one exists without the other, and no state between: a claim is there or it is not.
 //
-//	            INSERT … ON CONFLICT DO NOTHING
-//	                  │
-//	     inserted ────┴──── not inserted (the INSERT has waited for whoever held the id)
-//	        │                     │ lookup, in a statement and so a snapshot of its own
-//	     Claimed            ┌─────┴───────┐
-//	        │            Duplicate     Conflict (the fingerprints differ)
-//	  the effect, COMMIT
+//	          INSERT … ON CONFLICT DO NOTHING
+//	                │
+//	   inserted ────┴──── not inserted (the INSERT has waited for whoever held the id)
+//	      │                     │ lookup, in a statement and so a snapshot of its own
+//	   Claimed            ┌─────┴───────┐
+//	      │            Duplicate     Conflict (the fingerprints differ)
+//	the effect, COMMIT
 //
 // No SELECT decides: one that finds nothing says nothing about a transaction which has the id and has not committed. That is also why only READ COMMITTED is taken:
 // under a frozen snapshot the lookup could not see the winner that the INSERT has waited for.

@@ -46,7 +46,7 @@ func appendCounted(text []byte, part *string) []byte {
 	if part == nil {
 		return append(text, 0xff, 0xff, 0xff, 0xff)
 	}
-	text = binary.BigEndian.AppendUint32(text, uint32(len(*part)))
+	text = binary.BigEndian.AppendUint32(text, uint32(len(*part))) //nolint:gosec // a record has at most 2 GiB
 	return append(text, *part...)
 }
 

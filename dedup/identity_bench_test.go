@@ -23,6 +23,7 @@ func BenchmarkIdentify(b *testing.B) {
 }
 
 func benchmarkIdentify(b *testing.B, rules Rules, record *kgo.Record) {
+	b.Helper()
 	b.ReportAllocs()
 	b.SetBytes(int64(len(record.Value)))
 	for b.Loop() {

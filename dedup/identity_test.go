@@ -126,8 +126,7 @@ func TestWhatIsShownIsAlwaysShortAndStorable(t *testing.T) {
 	})
 }
 
-// Not parallel: it counts allocations.
-func TestDigestAndShownDoNotAllocate(t *testing.T) {
+func TestDigestAndShownDoNotAllocate(t *testing.T) { //nolint:paralleltest // it counts allocations
 	identity := Identity{Queue: "orders", Tenant: new("acme"), Operation: new("pay"), ID: "0190c3f2-7e1a-7b60-a6a1-2f0f5a3d9c11"}
 	var kept [16]byte
 	if allocations := testing.AllocsPerRun(100, func() { kept = identity.Digest() }); allocations > 0 {

@@ -72,7 +72,8 @@ func newPathNode(paths [][]pathStep, nodes *int) (*pathNode, error) {
 			byName[path[0].name] = append(byName[path[0].name], path[1:])
 		}
 	}
-	node, err := &pathNode{names: make(map[string]*pathNode, len(byName))}, error(nil)
+	node := &pathNode{names: make(map[string]*pathNode, len(byName))}
+	var err error
 	if len(throughAny) > 0 {
 		if node.any, err = newPathNode(throughAny, nodes); err != nil {
 			return nil, err
@@ -197,6 +198,6 @@ func appendPathName(text *strings.Builder, canonical string) {
 		if strings.ContainsRune(`\.*?#[`, r) {
 			text.WriteByte('\\')
 		}
-		text.WriteByte(byte(r))
+		text.WriteByte(byte(r)) //nolint:gosec // ASCII: see above
 	}
 }

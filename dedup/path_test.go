@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -150,8 +151,8 @@ func TestFieldsSeesWhatItsPathsCoverAndNothingElse(t *testing.T) {
 		// One leaf at place, of which only the digit changes, in objects that may hold something beside it.
 		value := func(leaf string) string {
 			text := leaf
-			for i := len(place) - 1; i >= 0; i-- {
-				text = `{"` + place[i] + `":` + text + `,` + beside + `}`
+			for _, name := range slices.Backward(place) {
+				text = `{"` + name + `":` + text + `,` + beside + `}`
 			}
 			return text
 		}

@@ -164,7 +164,7 @@ func TestUndecodableRecordsNameTheRule(t *testing.T) {
 var errFailing = errors.New("schema registry answers 404")
 
 // failingSource is a source of another package, with an error of its own.
-type failingSource struct{ foreignSource }
+type failingSource struct{ foreignSource } //nolint:unused // makes it a Source
 
 func (failingSource) String() string                         { return "failing" }
 func (failingSource) Find(*kgo.Record) (string, bool, error) { return "", false, errFailing }

@@ -16,7 +16,7 @@ type phase struct {
 }
 
 // lockKey is the phase's half of the advisory lock's key.
-func (p *phase) lockKey() int32 { return int32(p.number & 0x7fffffff) } //nolint:gosec // masked to 31 bits
+func (p *phase) lockKey() int32 { return int32(p.number & 0x7fffffff) }
 
 // insertSQL is the claim statement of this phase.
 func (s *statements) insertSQL(p *phase) string {

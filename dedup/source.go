@@ -3,6 +3,7 @@ package dedup
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -73,9 +74,9 @@ func (headerSource) constant() bool { return false }
 
 // lastHeader returns the value of the last header of that name, and whether there is one that is not null.
 func lastHeader(r *kgo.Record, name string) ([]byte, bool) {
-	for i := len(r.Headers) - 1; i >= 0; i-- {
-		if r.Headers[i].Key == name {
-			return r.Headers[i].Value, r.Headers[i].Value != nil
+	for _, header := range slices.Backward(r.Headers) {
+		if header.Key == name {
+			return header.Value, header.Value != nil
 		}
 	}
 	return nil, false

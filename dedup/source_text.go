@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -163,7 +164,7 @@ func (p *sourceParser) argument(depth int) (string, error) {
 	if strings.HasPrefix(rest, `"`) {
 		quoted, err := strconv.QuotedPrefix(rest)
 		if err != nil {
-			return "", fmt.Errorf("the quoted text does not end, or has an escape that Go does not know")
+			return "", errors.New("the quoted text does not end, or has an escape that Go does not know")
 		}
 		argument, err := strconv.Unquote(quoted)
 		if err != nil {
@@ -183,7 +184,7 @@ func (p *sourceParser) argument(depth int) (string, error) {
 		}
 	}
 	if strings.TrimSpace(argument) != argument {
-		return "", fmt.Errorf("the text begins or ends with white space; quote it if that is meant")
+		return "", errors.New("the text begins or ends with white space; quote it if that is meant")
 	}
 	p.pos += len(argument)
 	return argument, nil

@@ -23,7 +23,7 @@ func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newModel(w, rt)
+		m := newModel(w)
 		rt.Repeat(map[string]func(*rapid.T){
 			"put":      m.put,
 			"lease":    m.lease,
@@ -68,7 +68,7 @@ type model struct {
 	all   int
 }
 
-func newModel(w *world, rt *rapid.T) *model {
+func newModel(w *world) *model {
 	m := &model{w: w, keys: map[uuid.UUID]*modelKey{}, gone: map[uuid.UUID]bool{}}
 	m.queue = get[int32](w, `insert into claimq.queues (name, group_name, rule) values ($1, 'g', 'r') returning id`, uuid.NewString())
 	return m
@@ -223,7 +223,7 @@ func (m *model) apply(h held, verdicts []delayq.Verdict) {
 		}
 		left = append(left, it)
 	}
-	h.key.items, h.key.holder = append(left, behind...), nil
+	h.key.items, h.key.holder = slices.Concat(left, behind), nil
 }
 
 func (m *model) renew(rt *rapid.T) {
@@ -244,14 +244,14 @@ func (m *model) renew(rt *rapid.T) {
 // crash forgets a run; its lease ends by itself, some time.
 func (m *model) crash(rt *rapid.T) { m.draw(rt) }
 
-func (m *model) expire(rt *rapid.T) {
+func (m *model) expire(*rapid.T) {
 	m.w.exec(`update claimq.delayed_keys set ready_at = clock_timestamp() - interval '1 second' where queue = $1 and lease_token is not null`, m.queue)
 	for _, k := range m.keys {
 		k.ended = true
 	}
 }
 
-func (m *model) makeDue(rt *rapid.T) {
+func (m *model) makeDue(*rapid.T) {
 	m.w.exec(`update claimq.delayed set due_at = '2020-01-01' where queue = $1`, m.queue)
 	m.w.exec(`update claimq.delayed_keys set ready_at = '2020-01-01' where queue = $1 and lease_token is null`, m.queue)
 	for _, k := range m.keys {

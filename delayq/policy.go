@@ -137,7 +137,7 @@ func (p Policy) Horizon() time.Duration {
 			if each > (math.MaxInt64-sum)/rest {
 				sum = math.MaxInt64
 			} else {
-				sum += each * rest
+				sum += each * rest //nolint:durationcheck // rest is a number, of the type that each can be multiplied with
 			}
 			break
 		}

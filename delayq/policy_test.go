@@ -176,8 +176,14 @@ func TestPolicyValidateNamesTheField(t *testing.T) {
 		}
 	}
 	for _, p := range []delayq.Policy{
-		{Factor: math.NaN()}, {Factor: math.Inf(1)}, {Jitter: math.NaN()}, {Jitter: -0.1}, {Jitter: 0.2, NoJitter: true},
-		{InitialDelay: 2 * delayq.LongestDelay}, {MaxDelay: -1}, {MaxDelay: time.Second},
+		{Factor: math.NaN()},
+		{Factor: math.Inf(1)},
+		{Jitter: math.NaN()},
+		{Jitter: -0.1},
+		{Jitter: 0.2, NoJitter: true},
+		{InitialDelay: 2 * delayq.LongestDelay},
+		{MaxDelay: -1},
+		{MaxDelay: time.Second},
 	} {
 		if p.Validate() == nil {
 			t.Errorf("%+v was accepted", p)

@@ -276,7 +276,7 @@ func TestFinishOfAnItemThatIsGone(t *testing.T) {
 	}
 }
 
-// Race 3: a crash between Lease and Finish. (CASES C14, C17)
+// Race 3: a crash between Lease and Finish (CASES C14, C17).
 func TestCrashIsCountedByTheNextLeaseAndUsesNoAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -2,6 +2,7 @@ package delayq_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -202,7 +203,7 @@ func (w *world) keyRow(orderKey uuid.UUID) keyRow {
 		       case when ready_at < 'infinity' then extract(epoch from ready_at - clock_timestamp())::float8 else 0 end
 		  from claimq.delayed_keys where queue = $1 and order_key = $2`), w.queue, orderKey).
 		Scan(&r.leased, &r.infinite, &seconds)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return r
 	}
 	w.must(err)

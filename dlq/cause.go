@@ -38,7 +38,7 @@ func Cause(queue, reason, class, message string) (id uuid.UUID, masked string, v
 	var name []byte
 	name = binary.BigEndian.AppendUint16(name, uint16(CauseVersion))
 	for _, part := range []string{queue, reason, class, masked} {
-		name = binary.BigEndian.AppendUint32(name, uint32(len(part)))
+		name = binary.BigEndian.AppendUint32(name, uint32(len(part))) //nolint:gosec // parts are bounded when they are stored
 		name = append(name, part...)
 	}
 	return uuid.NewSHA1(causeSpace, name), masked, CauseVersion

@@ -62,7 +62,8 @@ func ExampleStore_Put() {
 
 func ExampleSourceID() {
 	source := dlq.Source{Topic: 1, Partition: 3, Offset: 42}
-	fmt.Println(dlq.SourceID(1, source) == dlq.SourceID(1, source))
+	again := source
+	fmt.Println(dlq.SourceID(1, source) == dlq.SourceID(1, again))
 	fmt.Println(dlq.SourceID(1, source) == uuid.Nil)
 	// Output:
 	// true

@@ -134,7 +134,7 @@ func (l *Letter) Feed(topic string, o FeedOptions) (FeedRecord, error) {
 // and a repeat of the transaction is none.
 func (l *Letter) effectID() uuid.UUID {
 	name := append([]byte{}, l.ID[:]...)
-	return uuid.NewSHA1(effectSpace, binary.BigEndian.AppendUint32(name, uint32(l.Round)))
+	return uuid.NewSHA1(effectSpace, binary.BigEndian.AppendUint32(name, uint32(l.Round))) //nolint:gosec // rounds are few
 }
 
 // headers puts claimq's headers behind the record's own, as many as the limit has
@@ -145,7 +145,7 @@ func (l *Letter) headers(r FeedRecord, theirs []kgo.RecordHeader, pointer string
 		if value == "" {
 			return true
 		}
-		with := append(headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+		with := append(headers, kgo.RecordHeader{Key: name, Value: []byte(value)}) //nolint:gocritic // it becomes headers, or nobody reads it
 		if batchSize(r.Key, r.Value, with) > limit {
 			return false
 		}

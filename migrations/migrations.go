@@ -32,6 +32,9 @@ type Options struct {
 	// Schema is the name of the schema, unquoted. Empty means DefaultSchema. It is
 	// created when it does not exist.
 	Schema string
+	// Applying, when set, is called by Up with the name of each migration that it is
+	// about to apply: not for those which another process was just applying.
+	Applying func(name string)
 }
 
 // Status is how a database stands to this binary.
@@ -101,6 +104,9 @@ func Up(ctx context.Context, conn *pgx.Conn, o Options) error {
 	}
 	for _, m := range list {
 		migrator.AppendMigration(m.Name, m.SQL, "")
+	}
+	if o.Applying != nil {
+		migrator.OnStart = func(_ int32, name, _, _ string) { o.Applying(name) }
 	}
 	if err := migrator.Migrate(ctx); err != nil {
 		if failed, ok := errors.AsType[migrate.MigrationPgError](err); ok {

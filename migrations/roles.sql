@@ -98,6 +98,8 @@ begin
             ('claims',         'select, insert, update, delete, truncate', 'select, insert, update, delete'),
             ('claim_phases',   'select, insert, delete',         'select'),
             ('claim_segments', 'select, insert, update',         'select'),
+            ('claim_segment_clocks', 'select, insert, update, delete', 'select'),
+            ('result_slots',   'select, update',                 'select'),
             ('results',        'select, insert, update, truncate', 'select, delete'),
             ('delayed',        'select, insert, update, delete', 'select, insert, update, delete'),
             ('delayed_keys',   'select, insert, update, delete', 'select, insert, update, delete'),

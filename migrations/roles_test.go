@@ -119,6 +119,12 @@ var rights = []struct{ statement, who string }{
 	{"select * from claimq.claims", "owpr"},
 	{"select claimq.claim_id('q', null, null, 'id'::text)", "owpr"},
 	{"insert into claimq.claim_phases (phase, inserts, lookups) values (1, '{0}', '{}')", "ow"},
+	{"select * from claimq.claim_segment_clocks", "owpr"},
+	{"delete from claimq.claim_segment_clocks", "ow"},
+	{"select * from claimq.result_slots", "owpr"},
+	{"update claimq.result_slots set closed = now()", "ow"},
+	{"truncate claimq.claims_0", "ow"},
+	{"truncate claimq.results_0", "ow"},
 
 	{"select id, error_message, record_topic from claimq.delayed", "owpr"},
 	{"select count(*) from claimq.delayed", "owpr"},

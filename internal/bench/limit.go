@@ -135,8 +135,8 @@ func limitBatch(ctx context.Context, pool *pgxpool.Pool, schema string, records 
 			continue
 		}
 		byID[id] = i
-		print, _ := dedup.Raw().Sum(r.Value)
-		ids, prints, shown = append(ids, id), append(prints, print), append(shown, identity.ID)
+		sum, _ := dedup.Raw().Sum(r.Value)
+		ids, prints, shown = append(ids, id), append(prints, sum), append(shown, identity.ID)
 		partitions, offsets = append(partitions, r.Partition), append(offsets, int64(from+i))
 	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

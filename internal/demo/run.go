@@ -26,7 +26,7 @@ const (
 	// the middle of a batch. It is so small that its partitions hold more than that, and
 	// over before the first failed order of the backlog is due again: a consumer that is
 	// killed with delayed messages in hand keeps them until their lease ends.
-	holdShare = 30
+	holdShare = 20
 	// lookEvery is how often the run looks how far the queue is.
 	lookEvery = 200 * time.Millisecond
 )
@@ -186,8 +186,8 @@ func (r *run) startFirst(ctx context.Context) (err error) {
 	return r.first.Start(ctx)
 }
 
-// joinSecond starts the consumer that will be killed and waits until it owns
-// partitions.
+// joinSecond starts the consumer that will be killed, and waits until it owns
+// partitions and nothing is delayed that it could take along.
 func (r *run) joinSecond(ctx context.Context) (err error) {
 	s := r.stack
 	w := workerOrder{Names: s.names}
@@ -203,7 +203,11 @@ func (r *run) joinSecond(ctx context.Context) (err error) {
 	r.secondEnds = r.second.ended
 	r.say("consumer 2 joins the group: process %d", r.second.pid())
 	return r.watch(ctx, "consumer 2 has not been given partitions", func(p progress) (string, bool) {
-		return "the group rebalances", p.owners == 2
+		detail := "the group rebalances"
+		if p.owners == 2 {
+			detail = fmt.Sprintf("%s delayed", grouped(p.delayed))
+		}
+		return detail, p.owners == 2 && p.positions == int64(r.sent) && p.delayed == 0
 	})
 }
 
@@ -239,7 +243,7 @@ func (r *run) drain(ctx context.Context, backlog []*sending) error {
 func (r *run) detail(p progress, taken bool) string {
 	switch {
 	case p.positions == int64(r.sent) && p.delayed > 0 && p.leased > 0:
-		return fmt.Sprintf("%s delayed, in work", grouped(p.delayed))
+		return fmt.Sprintf("%s delayed, in work or leased", grouped(p.delayed))
 	case p.positions == int64(r.sent) && p.delayed == 0:
 		return fmt.Sprintf("%s effects to publish", grouped(p.pending+p.held))
 	case p.delayed > 0:

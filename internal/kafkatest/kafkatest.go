@@ -60,7 +60,7 @@ func TopicOn(t testing.TB, brokers []string, partitions int, configs map[string]
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	if _, err := admin.CreateTopic(ctx, int32(partitions), -1, pointers, name); err != nil {
+	if _, err := admin.CreateTopic(ctx, int32(partitions), -1, pointers, name); err != nil { //nolint:gosec // a test has few
 		t.Fatalf("create topic %s: %v", name, err)
 	}
 	awaitLeaders(t, admin, name, partitions)
@@ -108,6 +108,7 @@ func awaitLeaders(t testing.TB, admin *kadm.Client, name string, partitions int)
 // UniqueName returns a name for a topic or a group that no other test has, and
 // that shows which test made it.
 func UniqueName(t testing.TB) string {
+	t.Helper()
 	suffix := make([]byte, 6)
 	_, _ = rand.Read(suffix) // never fails (crypto/rand)
 	test := strings.Map(func(r rune) rune {

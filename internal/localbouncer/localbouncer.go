@@ -229,7 +229,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-s.process.Done():
-			return fmt.Errorf("it ended (%v); its log says:\n%s", s.process.Err(), s.LogTail(15))
+			return fmt.Errorf("it ended (%v); its log says:\n%s", s.process.Err(), s.LogTail(15)) //nolint:errorlint // nil when it ended well
 		case <-ctx.Done():
 			return fmt.Errorf("not ready (%w; last try: %w); its log says:\n%s", ctx.Err(), err, s.LogTail(15))
 		case <-tick.C:

@@ -221,7 +221,7 @@ func (b *Broker) waitReady(ctx context.Context, brokers int) error {
 }
 
 func (b *Broker) endedEarly(process *localproc.Process) error {
-	err := fmt.Errorf("kafka broker %d ended while starting (%v); its log says:\n%s", b.Node, process.Err(), b.LogTail(20))
+	err := fmt.Errorf("kafka broker %d ended while starting (%v); its log says:\n%s", b.Node, process.Err(), b.LogTail(20)) //nolint:errorlint // nil when it ended well
 	for _, port := range []int{b.port, b.controllerPort, b.securePort} {
 		if port != 0 && !localproc.PortFree(port) {
 			return fmt.Errorf("%w (port %d): %w", errPortTaken, port, err)

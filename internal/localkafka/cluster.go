@@ -193,7 +193,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		wait.Go(func() { errs[i] = broker.Stop(ctx) })
 	}
 	wait.Wait()
-	return errors.Join(append(errs, c.discard())...)
+	return errors.Join(errors.Join(errs...), c.discard())
 }
 
 // Discard kills all brokers and removes a temporary directory: the fast way

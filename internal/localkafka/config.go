@@ -1,6 +1,7 @@
 package localkafka
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,7 +81,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logf = func(string, ...any) {}
 	}
 	if len(c.SASL) > 0 && len(c.Users) == 0 {
-		return c, fmt.Errorf("SASL is set but Users is empty: nobody could log in")
+		return c, errors.New("SASL is set but Users is empty: nobody could log in")
 	}
 	for name, password := range c.Users {
 		if !plainWord(name) || !plainWord(password) {

@@ -93,7 +93,7 @@ func fetch(ctx context.Context, repository, cacheDir, unpacked string) error {
 	defer http.DefaultClient.CloseIdleConnections() // the library's client; idle ones hold goroutines
 	config := embeddedpostgres.DefaultConfig().
 		Version(downloadVersion).
-		Port(uint32(port)).
+		Port(uint32(port)). //nolint:gosec // a port
 		CachePath(cacheDir).
 		BinariesPath(unpacked).
 		RuntimePath(filepath.Join(scratch, "run")).

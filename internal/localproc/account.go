@@ -1,6 +1,7 @@
 package localproc
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -37,7 +38,7 @@ func ServiceAccount() (*Account, error) {
 		}
 		return &Account{Name: name, UID: uint32(uid), GID: uint32(gid)}, nil
 	}
-	return nil, fmt.Errorf("running as root, but neither a user postgres nor a user nobody exists to run the server under; create one (useradd --system postgres)")
+	return nil, errors.New("running as root, but neither a user postgres nor a user nobody exists to run the server under; create one (useradd --system postgres)")
 }
 
 // SysProcAttr returns the attributes that start a child under the account and
@@ -59,7 +60,7 @@ func (a *Account) Own(path string) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(name, int(a.UID), int(a.GID))
+		return os.Lchown(name, int(a.UID), int(a.GID)) //nolint:gosec // our own new directory, and the link itself at most
 	})
 }
 

@@ -20,7 +20,7 @@ const (
 // may still take it first; who starts a server tries again with another one.
 func FreePort() (int, error) {
 	for range 200 {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // no secret, only not the same as the neighbour
 		if PortFree(port) {
 			return port, nil
 		}

@@ -1,6 +1,7 @@
 package localproc
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -76,7 +77,7 @@ func readStat(pid int) (processEntry, bool) {
 	if err != nil {
 		return processEntry{}, false
 	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 2 {
 		return processEntry{}, false
 	}

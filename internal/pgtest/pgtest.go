@@ -143,6 +143,7 @@ func Standby(t testing.TB, primary *localpg.Server, config localpg.Config) *loca
 }
 
 func stopAtEnd(t testing.TB, server *localpg.Server) {
+	t.Helper()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()

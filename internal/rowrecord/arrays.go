@@ -35,7 +35,7 @@ func (a *Arrays) Append(record *kgo.Record) {
 	a.Ats = append(a.Ats, c.At)
 	a.Attributes = append(a.Attributes, c.Attributes)
 	for i := range c.HeaderKeys {
-		a.HeaderOf = append(a.HeaderOf, int32(len(a.Topics)))
+		a.HeaderOf = append(a.HeaderOf, int32(len(a.Topics))) //nolint:gosec // rows of one batch
 		a.HeaderKeys = append(a.HeaderKeys, c.HeaderKeys[i])
 		a.HeaderValues = append(a.HeaderValues, c.HeaderValues[i])
 	}

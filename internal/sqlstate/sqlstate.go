@@ -26,21 +26,20 @@ const (
 
 // Codes of Postgres that claimq looks for by name.
 const (
-	UniqueViolation    = "23505"
+	UniqueViolation     = "23505"
 	InFailedTransaction = "25P02"
-	LockNotAvailable   = "55P03"
-	QueryCanceled      = "57014"
-	DuplicateSchema    = "42P06"
-	UndefinedTable     = "42P01"
-	InvalidSchema      = "3F000"
-	InvalidPassword    = "28P01"
-	InsufficientRights = "42501"
+	LockNotAvailable    = "55P03"
+	QueryCanceled       = "57014"
+	DuplicateSchema     = "42P06"
+	UndefinedTable      = "42P01"
+	InvalidSchema       = "3F000"
+	InvalidPassword     = "28P01"
+	InsufficientRights  = "42501"
 )
 
 // Code returns the SQLSTATE of err, or "" when the server sent none.
 func Code(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return ""
@@ -82,8 +81,7 @@ func Infrastructure(err error) bool {
 	if code := Code(err); code != "" {
 		return infrastructure[code] || len(code) == 5 && infrastructure[code[:2]]
 	}
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
 	}
 	return Disconnected(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/claimq/claimq/internal/bench"
@@ -129,16 +128,16 @@ func (e *Env) benchHere(ctx context.Context, o bench.Options) (report bench.Repo
 		defer cancel()
 		err = errors.Join(err, server.Stop(stopping))
 	}()
-	kafka, err := kfake.NewCluster(kfake.NumBrokers(1))
+	brokers, stopKafka, err := bench.StartKafka()
 	if err != nil {
-		return report, fmt.Errorf("in-process Kafka: %w", err)
+		return report, err
 	}
-	defer kafka.Close()
+	defer stopKafka()
 	poolConfig, err := pgxpool.ParseConfig(server.DSN(""))
 	if err != nil {
 		return report, fmt.Errorf("the started Postgres' address: %w", err)
 	}
-	return benchOn(ctx, poolConfig, []kgo.Opt{kgo.SeedBrokers(kafka.ListenAddrs()...)}, o)
+	return benchOn(ctx, poolConfig, []kgo.Opt{kgo.SeedBrokers(brokers...)}, o)
 }
 
 // benchOn measures in a schema of its own, which it removes.

@@ -26,8 +26,16 @@ func kafkaError(err error) error {
 		return fmt.Errorf("Kafka: the broker closed the connection: it goes down, or it wants other settings in kafka.tls and kafka.sasl (%w)", err)
 	case kafkaPasses(err):
 		return fmt.Errorf("Kafka: no broker answers: see kafka.brokers, and kafka.tls for whether they want TLS (%w)", err)
+	case !answered(err) && !errors.Is(err, context.Canceled):
+		return fmt.Errorf("Kafka: what answers cannot be understood: see kafka.brokers for the port, and kafka.tls for whether it wants TLS (%w)", err)
 	}
 	return fmt.Errorf("Kafka: %w", err)
+}
+
+// answered reports that a broker has said what is wrong, in Kafka's own words.
+func answered(err error) bool {
+	_, ok := errors.AsType[*kerr.Error](err)
+	return ok
 }
 
 // closed reports that a broker hung up: it is going down, or it wants TLS or SASL.

@@ -29,11 +29,11 @@ database.dsn leads to a pooler).`,
 			if err != nil {
 				return err
 			}
-			before, after, err := env.migrate(cmd.Context(), config)
+			applied, after, err := env.migrate(cmd.Context(), config)
 			if err != nil {
 				return err
 			}
-			for _, name := range before.Pending {
+			for _, name := range applied {
 				env.printf("applied %s\n", name)
 			}
 			env.printf("schema %s is at version %d\n", after.Schema, after.Current)
@@ -42,24 +42,23 @@ database.dsn leads to a pooler).`,
 	}
 }
 
-// migrate brings the schema to this binary's version and tells how it stood
-// before and stands now. When another process migrates at the same time, what it
-// applies can be among before's pending ones.
-func (e *Env) migrate(ctx context.Context, config *Config) (before, after migrations.Status, err error) {
+// migrate brings the schema to this binary's version and tells which migrations it
+// has applied itself, and how the schema stands now.
+func (e *Env) migrate(ctx context.Context, config *Config) (applied []string, after migrations.Status, err error) {
 	conn, err := e.connectDirect(ctx, config)
 	if err != nil {
-		return before, after, err
+		return nil, after, err
 	}
 	defer closeConn(conn)
-	options := migrations.Options{Schema: config.schema()}
-	if before, err = migrations.Read(ctx, conn, options); err != nil {
-		return before, after, err
+	options := migrations.Options{
+		Schema:   config.schema(),
+		Applying: func(name string) { applied = append(applied, name) },
 	}
 	if err = migrations.Up(ctx, conn, options); err != nil {
-		return before, after, err
+		return applied, after, err
 	}
 	after, err = migrations.Read(ctx, conn, options)
-	return before, after, err
+	return applied, after, err
 }
 
 // schemaStatus is what `migrate status --json` prints.

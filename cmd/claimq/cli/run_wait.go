@@ -78,11 +78,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // tryDatabase migrates when told to, and looks at all that the database must have.
 func (r *runner) tryDatabase(ctx context.Context) error {
 	if r.flags.migrate {
-		before, after, err := r.env.migrate(ctx, r.config)
+		applied, after, err := r.env.migrate(ctx, r.config)
 		if err != nil {
 			return err
 		}
-		if len(before.Pending) > 0 {
+		if len(applied) > 0 {
 			r.logger.Info("migrated", "schema", after.Schema, "version", after.Current)
 		}
 	}

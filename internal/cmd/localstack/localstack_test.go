@@ -29,7 +29,7 @@ func ownStore(t *testing.T) store {
 	return s
 }
 
-func TestPostgresStartsOnceAndStopRemovesIt(t *testing.T) {
+func TestPostgresStartsOnceAndStopRemovesIt(t *testing.T) { //nolint:paralleltest // ownStore changes the environment
 	s := ownStore(t)
 	defer func() { _ = run(t.Context(), []string{"stop", "postgres"}, &bytes.Buffer{}) }()
 	if out := do(t, "start", "postgres"); !strings.Contains(out, "postgres://") {
@@ -59,7 +59,7 @@ func TestPostgresStartsOnceAndStopRemovesIt(t *testing.T) {
 	}
 }
 
-func TestServerThatEndedByItselfIsTold(t *testing.T) {
+func TestServerThatEndedByItselfIsTold(t *testing.T) { //nolint:paralleltest // ownStore changes the environment
 	s := ownStore(t)
 	dir := t.TempDir()
 	// The number is this test's, whose command line does not mention the directory.
@@ -74,7 +74,7 @@ func TestServerThatEndedByItselfIsTold(t *testing.T) {
 	}
 }
 
-func TestWrongWordsAreRefusedByName(t *testing.T) {
+func TestWrongWordsAreRefusedByName(t *testing.T) { //nolint:paralleltest // ownStore changes the environment
 	ownStore(t)
 	for _, args := range [][]string{{"start", "oracle"}, {"begin"}, {"start"}, {}} {
 		err := run(t.Context(), args, &bytes.Buffer{})
