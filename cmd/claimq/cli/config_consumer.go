@@ -97,6 +97,8 @@ func (b *queueBuilder) build() consumer.Config {
 	b.note(err)
 	config.Claims = word(b, "claims", q.Claims, consumer.ClaimIDs, consumer.ClaimNone)
 	config.Repeats = word(b, "repeats", q.Repeats, consumer.RepeatsCount, consumer.RepeatsLog)
+	config.OnDuplicate = word(b, "on_duplicate", q.OnDuplicate, consumer.Drop, consumer.SendReply)
+	config.Reply = consumer.Reply{Topic: q.Reply.Topic, Key: b.source(b.path("reply", "key"), q.Reply.Key)}
 	config.Order = word(b, "order", q.Order, consumer.OrderKey, consumer.OrderPartition, consumer.OrderNone)
 	config.OnDead = word(b, "on_dead", q.OnDead, consumer.Continue, consumer.Block)
 	config.OutOfRange = word(b, "out_of_range", q.OutOfRange, consumer.Halt, consumer.Earliest)
