@@ -245,3 +245,22 @@ func TestRepliesThatCannotWorkAreRefused(t *testing.T) {
 		t.Error("a handler may emit an effect under the answers' name")
 	}
 }
+
+// A queue that reads what another queue of claimq has published: copies of an effect
+// are dropped by what the outbox gives every record, and what is no effect is
+// rejected, not taken for a repeat.
+func TestAConsumerOfEffectsDropsTheirRepeats(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	c := r.config()
+	c.Rules = dedup.Rules{ID: []dedup.Source{dedup.Effect()}}
+	r.start(c)
+	const id = "0195d3a4-1d1c-5cc0-8f0e-3d7f3f6f2b11"
+	r.produce(message(0, id, "k", "v"), message(0, "4711", "k", "v"), message(0, id, "k", "v"), message(0, "4711", "k", "v"))
+	eventually(t, "all are decided", func() bool {
+		return r.outcome("processed") == 1 && r.outcome("duplicate") == 1 && r.outcome("dead") == 2
+	})
+	if n := r.count(`select count(*) from %s.dead_letters where reason = 'missing_id'`); n != 2 {
+		t.Errorf("%d dead letters without an id, want 2", n)
+	}
+}

@@ -11,8 +11,8 @@ type QueueConfig struct {
 	Owner OwnerConfig `koanf:"owner"`
 
 	// Where a message's id is found: sources, of which the first that finds one wins.
-	// header:NAME, key, json:PATH, xml:PATH, join(SOURCE,SOURCE), cloudevents,
-	// standard-webhooks, envelope. Required unless claims is none.
+	// header:NAME, key, json:PATH, xml:PATH, effect (a record of claimq's outbox),
+	// join(SOURCE,SOURCE), cloudevents, standard-webhooks, envelope. Required unless claims is none.
 	ID Sources `koanf:"id"`
 	// What a message without an id is: reject (a dead letter) or offset (known by its
 	// topic, partition and offset). Default: reject.
