@@ -37,6 +37,8 @@ type Effect struct {
 	// that claimq adds: id, correlation-id and causation-id, each of which is left
 	// out when a header of its name is among these.
 	Headers []kgo.RecordHeader
+	// CloudEvent, when set, adds the headers of a CloudEvent behind Headers.
+	CloudEvent *CloudEvent
 	// Unordered gives up the order per key: the record waits behind no other.
 	Unordered bool
 	// NoSizeLimit exempts the record from Config.MaxBytes. One that the broker
@@ -88,7 +90,7 @@ func (e *EffectError) Unwrap() error { return e.Err }
 // size is what Config.MaxBytes limits.
 func (e *Effect) size() int {
 	n := len(e.Key) + len(e.Value)
-	for _, h := range e.Headers {
+	for _, h := range e.allHeaders(uuid.Nil) {
 		n += len(h.Key) + len(h.Value)
 	}
 	return n
@@ -106,6 +108,9 @@ func (e *Effect) check(cause Cause, maxBytes int) (uuid.UUID, error) {
 		return uuid.Nil, e.refuse(ErrNoTopic, 0)
 	case !topicName(e.Topic):
 		return uuid.Nil, e.refuse(ErrTopicName, 0)
+	}
+	if e.CloudEvent != nil && !e.CloudEvent.valid() {
+		return uuid.Nil, e.refuse(ErrCloudEvent, 0)
 	}
 	if !e.NoSizeLimit {
 		if n := e.size(); n > maxBytes {

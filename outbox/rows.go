@@ -83,15 +83,16 @@ func (o *Outbox) rows(n int, at func(int) (Cause, *Effect)) (*rows, error) {
 		r.values[i] = effect.Value
 		r.correlations[i] = ownOr(effect.Headers, HeaderCorrelation, cause.CorrelationID)
 		r.causations[i] = ownOr(effect.Headers, HeaderCausation, cause.CausationID)
-		if len(effect.Headers) > 0 && r.headerKeys == nil {
+		if (len(effect.Headers) > 0 || effect.CloudEvent != nil) && r.headerKeys == nil {
 			r.headerKeys, r.headerValues = slices.Repeat([]string{"{}"}, n), slices.Repeat([]string{"{}"}, n)
 		}
 	}
 	if r.headerKeys != nil {
 		var text headerText
 		for i := range n {
-			if _, effect := at(i); len(effect.Headers) > 0 {
-				r.headerKeys[i], r.headerValues[i] = text.render(effect.Headers)
+			_, effect := at(i)
+			if headers := effect.allHeaders(r.ids[i].Bytes); len(headers) > 0 {
+				r.headerKeys[i], r.headerValues[i] = text.render(headers)
 			}
 		}
 	}
