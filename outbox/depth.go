@@ -27,6 +27,9 @@ type Depth struct {
 	AtLeast bool
 	// Oldest is the age of the oldest record counted, 0 without one.
 	Oldest time.Duration
+	// Delayed is how many records wait for a time of their own; of many it stops at
+	// some ten thousand.
+	Delayed int
 	// Held is how many records are set aside, those behind others included.
 	Held int
 	// OldestHeld is the age of the oldest of those.
@@ -60,6 +63,7 @@ missing as (
                and not coalesce(pg_visible_in_snapshot(o.xid, p.until) and o.seq <= p.after, false)
              limit $1 + 1)) r)
 select count(*), coalesce(bool_or(cut), false), coalesce(clock_timestamp() - min(created_at), '0'),
+       (select count(*) from (select from claimq.outbox_due limit $1) d),
        (select count(*) from claimq.outbox_held),
        (select coalesce(clock_timestamp() - min(created_at), '0') from claimq.outbox_held)
   from missing`
@@ -68,7 +72,7 @@ select count(*), coalesce(bool_or(cut), false), coalesce(clock_timestamp() - min
 // bounded however much has piled up.
 func (o *Outbox) Depth(ctx context.Context, db DB) (Depth, error) {
 	var d Depth
-	err := db.QueryRow(ctx, o.schema.SQL(sqlDepth), depthLimit).Scan(&d.Rows, &d.AtLeast, &d.Oldest, &d.Held, &d.OldestHeld)
+	err := db.QueryRow(ctx, o.schema.SQL(sqlDepth), depthLimit).Scan(&d.Rows, &d.AtLeast, &d.Oldest, &d.Delayed, &d.Held, &d.OldestHeld)
 	if err != nil {
 		return Depth{}, fmt.Errorf("outbox: depth: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -39,6 +40,12 @@ type Effect struct {
 	Headers []kgo.RecordHeader
 	// CloudEvent, when set, adds the headers of a CloudEvent behind Headers.
 	CloudEvent *CloudEvent
+	// At is when the record is to be published, not before: by the database's clock,
+	// and as much later as the relay's IdlePoll. After says it as a pause from when the
+	// effect is added. Until then the record lies in claimq.outbox_due, where it costs
+	// nothing; it takes its place in the order of its key when it is due. Zero: at once.
+	At    time.Time
+	After time.Duration
 	// Unordered gives up the order per key: the record waits behind no other.
 	Unordered bool
 	// NoSizeLimit exempts the record from Config.MaxBytes. One that the broker
@@ -111,6 +118,9 @@ func (e *Effect) check(cause Cause, maxBytes int) (uuid.UUID, error) {
 	}
 	if e.CloudEvent != nil && !e.CloudEvent.valid() {
 		return uuid.Nil, e.refuse(ErrCloudEvent, 0)
+	}
+	if !e.delayIsClear() {
+		return uuid.Nil, e.refuse(ErrDelay, 0)
 	}
 	if !e.NoSizeLimit {
 		if n := e.size(); n > maxBytes {

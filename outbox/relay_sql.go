@@ -8,7 +8,7 @@ type statements struct {
 
 	take, open, list, fetch, fetchHeld, advance, setAside string
 	heads, topicHeads, followers, sent, refused, release  string
-	rotateOutbox, rotateWindows                           string
+	rotateOutbox, rotateWindows, releaseDue               string
 }
 
 func newStatements(schema string) *statements {
@@ -18,7 +18,7 @@ func newStatements(schema string) *statements {
 		take:   sql(sqlTake), open: sql(sqlOpen), list: sql(sqlList), fetch: sql(sqlFetch), fetchHeld: sql(sqlFetchHeld),
 		advance: sql(sqlAdvance), setAside: sql(sqlSetAside), heads: sql(sqlHeads), topicHeads: sql(sqlTopicHeads),
 		followers: sql(sqlFollowers), sent: sql(sqlSent), refused: sql(sqlRefused), release: sql(sqlRelease),
-		rotateOutbox: sql(sqlRotateOutbox), rotateWindows: sql(sqlRotateWindows),
+		rotateOutbox: sql(sqlRotateOutbox), rotateWindows: sql(sqlRotateWindows), releaseDue: sql(sqlReleaseDue),
 	}
 }
 

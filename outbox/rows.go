@@ -83,8 +83,8 @@ func (o *Outbox) rows(n int, at func(int) (Cause, *Effect)) (*rows, error) {
 		r.values[i] = effect.Value
 		r.correlations[i] = ownOr(effect.Headers, HeaderCorrelation, cause.CorrelationID)
 		r.causations[i] = ownOr(effect.Headers, HeaderCausation, cause.CausationID)
-		if (len(effect.Headers) > 0 || effect.CloudEvent != nil) && r.headerKeys == nil {
-			r.headerKeys, r.headerValues = slices.Repeat([]string{"{}"}, n), slices.Repeat([]string{"{}"}, n)
+		if len(effect.Headers) > 0 || effect.CloudEvent != nil {
+			r.needHeaders()
 		}
 	}
 	if r.headerKeys != nil {
@@ -97,6 +97,14 @@ func (o *Outbox) rows(n int, at func(int) (Cause, *Effect)) (*rows, error) {
 		}
 	}
 	return r, nil
+}
+
+// needHeaders gives each row its header arrays, empty as yet, unless they are there.
+func (r *rows) needHeaders() {
+	if r.headerKeys == nil {
+		n := len(r.ids)
+		r.headerKeys, r.headerValues = slices.Repeat([]string{"{}"}, n), slices.Repeat([]string{"{}"}, n)
+	}
 }
 
 // ownOr returns the column for a header that comes from the cause: null when there

@@ -38,6 +38,7 @@ type outboxView struct {
 	// AtLeast says that counting has stopped at Waiting.
 	AtLeast       bool    `json:"at_least,omitempty"`
 	OldestSeconds float64 `json:"oldest_seconds"`
+	Delayed       int     `json:"delayed"`
 	Held          int     `json:"held"`
 	HeldSeconds   float64 `json:"oldest_held_seconds"`
 }
@@ -45,7 +46,7 @@ type outboxView struct {
 func viewOutbox(depth outbox.Depth) outboxView {
 	return outboxView{
 		Waiting: depth.Rows, AtLeast: depth.AtLeast, OldestSeconds: depth.Oldest.Seconds(),
-		Held: depth.Held, HeldSeconds: depth.OldestHeld.Seconds(),
+		Delayed: depth.Delayed, Held: depth.Held, HeldSeconds: depth.OldestHeld.Seconds(),
 	}
 }
 
