@@ -91,9 +91,9 @@ func TestAnOutageIsToldAndForgotten(t *testing.T) {
 // C12: contexts cancelled in mid-query leave no connection, no transaction, no claim.
 func TestCancelledQueriesLeaveNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 1)
+	r := newRig(t, 6)
 	c := r.config()
-	c.Retry, c.Batch.Messages = never, 20
+	c.Retry, c.Batch.Messages, c.Concurrency = never, 5, 6
 	c.Handler = consumer.One(func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(1+rand.IntN(5))*time.Millisecond)
 		defer cancel()
@@ -102,7 +102,7 @@ func TestCancelledQueriesLeaveNothing(t *testing.T) {
 	})
 	var records []*kgo.Record
 	for i := range 200 {
-		records = append(records, message(0, "m"+strconv.Itoa(i), "k"+strconv.Itoa(i), ""))
+		records = append(records, message(int32(i%6), "m"+strconv.Itoa(i), "k"+strconv.Itoa(i), ""))
 	}
 	r.produce(records...)
 	r.start(c)

@@ -72,7 +72,7 @@ func TestMemoryIsBoundedBehindAStuckHandler(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
 	c := r.config()
-	c.MaxBufferedBytes, c.HandlerTimeout, c.RebalanceTimeout, c.Concurrency = 1<<20, patience, 2*patience, 3
+	c.MaxBufferedBytes, c.HandlerTimeout, c.RebalanceTimeout, c.Concurrency = 4<<20, patience, 2*patience, 3
 	release := make(chan struct{})
 	c.Handler = r.gated(func(id string) <-chan struct{} {
 		if strings.HasPrefix(id, "stuck") {
@@ -92,10 +92,10 @@ func TestMemoryIsBoundedBehindAStuckHandler(t *testing.T) {
 	eventually(t, "it runs", func() bool { return r.position(0) == 0 })
 	r.produce(message(0, "stuck", "k", ""))
 	eventually(t, "a handler is stuck", func() bool { return r.atGate.Load() == 1 })
-	payload := strings.Repeat("x", 10<<10)
-	for i := range 30 { // 60 MB behind it
+	payload := strings.Repeat("x", 20<<10)
+	for i := range 20 { // 40 MB behind it
 		var records []*kgo.Record
-		for n := range 200 {
+		for n := range 100 {
 			records = append(records, message(0, fmt.Sprint("m", i, "-", n), "k", payload))
 		}
 		r.produce(records...)
@@ -106,12 +106,12 @@ func TestMemoryIsBoundedBehindAStuckHandler(t *testing.T) {
 	}
 	eventually(t, "the partition is paused", func() bool { return r.metric("claimq_paused_partitions_total", "", "") > 0 })
 	if got := read.of0.Load(); got > 10<<20 {
-		t.Errorf("%d bytes of 60 MB were read behind the stuck handler; MaxBufferedBytes is %d", got, c.MaxBufferedBytes)
+		t.Errorf("%d bytes of 40 MB were read behind the stuck handler; MaxBufferedBytes is %d", got, c.MaxBufferedBytes)
 	}
 	close(release)
-	eventually(t, "all is done", func() bool { return r.position(0) == 6001 })
-	if n := r.count(`select count(distinct id) from %s.effects`); n != 6004 {
-		t.Errorf("%d effects, want 6004", n)
+	eventually(t, "all is done", func() bool { return r.position(0) == 2001 })
+	if n := r.count(`select count(distinct id) from %s.effects`); n != 2003 {
+		t.Errorf("%d effects, want 2003", n)
 	}
 }
 

@@ -82,7 +82,7 @@ type Roller struct {
 	config RollerConfig
 	sql    *rollStatements
 
-	patience time.Duration // rollPatience, which tests change
+	patience, pollMax time.Duration // rollPatience and rollPollMax, which tests change
 
 	mu   sync.Mutex
 	stop context.CancelFunc // nil while not running
@@ -99,7 +99,7 @@ func NewRoller(pool *pgxpool.Pool, config RollerConfig) (*Roller, error) {
 		return nil, err
 	}
 	return &Roller{
-		pool: pool, config: config, sql: newRollStatements(pgschema.Schema(config.Schema)), patience: rollPatience,
+		pool: pool, config: config, sql: newRollStatements(pgschema.Schema(config.Schema)), patience: rollPatience, pollMax: rollPollMax,
 	}, nil
 }
 

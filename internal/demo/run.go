@@ -1,14 +1,11 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -341,60 +338,4 @@ func (r *run) stopConsumers() {
 	if r.relay != nil {
 		_ = r.relay.Stop(ctx)
 	}
-}
-
-// A rateMeter finds the busiest second.
-type rateMeter struct {
-	looks []rateLook
-	most  float64
-}
-
-type rateLook struct {
-	at   time.Time
-	done int
-}
-
-// note takes a look; the rate is over the shortest span of looks of at least a
-// second.
-func (m *rateMeter) note(at time.Time, done int) {
-	m.looks = append(m.looks, rateLook{at, done})
-	for len(m.looks) > 2 && at.Sub(m.looks[1].at) >= time.Second {
-		m.looks = m.looks[1:]
-	}
-	if span := at.Sub(m.looks[0].at); span >= time.Second {
-		m.most = max(m.most, float64(done-m.looks[0].done)/span.Seconds())
-	}
-}
-
-func (m *rateMeter) busiest() int { return int(m.most) }
-
-// A logTail passes lines on, or keeps the last of them.
-type logTail struct {
-	to   io.Writer
-	mu   sync.Mutex
-	kept []string
-}
-
-// keptLines is how many lines of log an error shows.
-const keptLines = 15
-
-func newLogTail(to io.Writer) *logTail { return &logTail{to: to} }
-
-func (l *logTail) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.to != nil {
-		return l.to.Write(text)
-	}
-	for line := range bytes.Lines(text) {
-		l.kept = append(l.kept, strings.TrimRight(string(line), "\n"))
-	}
-	l.kept = l.kept[max(len(l.kept)-keptLines, 0):]
-	return len(text), nil
-}
-
-func (l *logTail) tail() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.kept, "\n")
 }

@@ -26,13 +26,19 @@ const patience = 2 * time.Minute
 // eventually waits for a condition that something else makes true.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	eventuallyWithin(t, patience, what, condition)
+}
+
+// eventuallyWithin is eventually for what takes longer.
+func eventuallyWithin(t *testing.T, limit time.Duration, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		failIfOver(t)
 		if time.Now().After(deadline) {
-			t.Fatalf("after %s: still not: %s", patience, what)
+			t.Fatalf("after %s: still not: %s", limit, what)
 		}
 		<-tick.C
 	}

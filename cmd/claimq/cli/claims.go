@@ -15,8 +15,8 @@ import (
 )
 
 func newClaimsCommand(env *Env) *cobra.Command {
-	return group("claims", "Look up ids, forget them, or take them over from an older consumer",
-		newClaimsShowCommand(env), newClaimsForgetCommand(env), newClaimsImportCommand(env))
+	return group("claims", "Look up ids, see how far back they go, forget them, or take them over from an older consumer",
+		newClaimsShowCommand(env), newClaimsStatsCommand(env), newClaimsForgetCommand(env), newClaimsImportCommand(env))
 }
 
 // scopeFlags say within what an id is meant.

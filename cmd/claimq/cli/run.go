@@ -161,6 +161,7 @@ const defaultConcurrency = 2
 // run returns when a signal or ctx has ended it, or something that waiting does
 // not cure.
 func (r *runner) run(ctx context.Context) error {
+	r.limitMemory()
 	graceful, atOnce, release := r.env.signals(ctx, r.logger)
 	defer release()
 	server, err := r.serve(graceful)
