@@ -33,6 +33,11 @@ type Config struct {
 	AcceptRuleChange bool
 	// Repeats says what a duplicate leaves besides its count. Default RepeatsCount.
 	Repeats Repeats
+	// OnDuplicate says what a repeat gets: nothing, or the answer that the first copy
+	// got. Default Drop.
+	OnDuplicate OnDuplicate
+	// Reply says where answers go under SendReply.
+	Reply Reply
 	// HideIDs keeps the ids themselves out of the claims table.
 	HideIDs bool
 

@@ -62,7 +62,7 @@ func (c Config) withDefaults() Config {
 // *ConfigError. New calls it.
 func (c Config) Validate() error {
 	filled := c.withDefaults()
-	return errors.Join(slices.Concat(filled.checkNames(), filled.checkHandlers(), filled.checkTimes())...)
+	return errors.Join(slices.Concat(filled.checkNames(), filled.checkHandlers(), filled.checkReply(), filled.checkTimes())...)
 }
 
 func (c *Config) wrong(field, format string, args ...any) error {

@@ -96,7 +96,8 @@ func (c *Consumer) count(w *work, err error) {
 func (c *Consumer) finishTasks(w *work) (wake func()) {
 	left, later := false, false
 	for _, t := range w.tasks {
-		left = left || len(t.message.effects) > 0 || t.verdict.fate == dead
+		left = left || len(t.message.effects) > 0 || t.verdict.fate == dead ||
+			c.config.OnDuplicate == SendReply && (t.verdict.claimed || t.verdict.fate == duplicate)
 		later = later || t.verdict.fate == delayed || t.verdict.fate == blocked
 		t.message.reset()
 	}

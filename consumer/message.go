@@ -58,6 +58,9 @@ func (m *Message) Emit(e outbox.Effect) error {
 	if e.Name == "" && e.ID == uuid.Nil {
 		return errors.New("consumer: Emit: the effect has no Name: its id is derived from the claim and the name")
 	}
+	if reservedEffect(e.Name) {
+		return fmt.Errorf("consumer: Emit: the effect's name %q is claimq's own: choose one that does not begin with claimq", e.Name)
+	}
 	for i := range m.effects {
 		if m.effects[i].Name == e.Name && m.effects[i].Step == e.Step && m.effects[i].ID == e.ID {
 			return fmt.Errorf("consumer: Emit: effect %q step %d is emitted twice by one message: give each a Step of its own", e.Name, e.Step)

@@ -43,9 +43,13 @@ func (a *attempt) seal() ([]partitionPosition, error) {
 	if err := a.ctx.Err(); err != nil {
 		return nil, context.Cause(a.ctx)
 	}
+	answers, err := a.answerRepeats()
+	if err != nil {
+		return nil, err
+	}
 	b := &pgx.Batch{}
 	b.Queue(sqlCheckConstraints)
-	if err := a.queueOutcomes(b); err != nil {
+	if err := a.queueOutcomes(b, answers); err != nil {
 		return nil, err
 	}
 	if err := a.queueFinished(b); err != nil {
@@ -59,7 +63,7 @@ func (a *attempt) seal() ([]partitionPosition, error) {
 	// Not the work's context: cutting a COMMIT short makes its outcome unknown.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), commitBudget+a.c.config.LockTimeout)
 	defer cancel()
-	err := a.send(ctx, b)
+	err = a.send(ctx, b)
 	switch {
 	case err == nil && strings.HasPrefix(tag, "COMMIT"):
 		return positions, nil
@@ -101,8 +105,9 @@ func (a *attempt) noteUnsettled(positions []partitionPosition) {
 	a.w.unsettled = append(a.w.unsettled, u)
 }
 
-// queueOutcomes adds everything that the tasks' verdicts ask for.
-func (a *attempt) queueOutcomes(b *pgx.Batch) error {
+// queueOutcomes adds everything that the tasks' verdicts ask for, and the answers to
+// repeats.
+func (a *attempt) queueOutcomes(b *pgx.Batch, answers []outbox.Caused) error {
 	var (
 		unclaim []uuid.UUID
 		items   []*delayq.Item
@@ -130,7 +135,7 @@ func (a *attempt) queueOutcomes(b *pgx.Batch) error {
 	}
 	a.c.delayed.Put(b, items)
 	a.c.letters.Put(b, letters) // gives letters their ids, which feed needs
-	return a.queueSuccesses(b, a.c.feed(letters))
+	return a.queueSuccesses(b, append(answers, a.c.feed(letters)...))
 }
 
 // queueSuccesses adds what handlers that succeeded have left: results, effects, and
@@ -146,11 +151,15 @@ func (a *attempt) queueSuccesses(b *pgx.Batch, fed []outbox.Caused) error {
 			continue
 		}
 		closed = append(closed, t.verdict.closes...)
-		if t.message.left && t.verdict.claimed {
+		answered := a.answers(t)
+		if (t.message.left || answered) && t.verdict.claimed {
 			results = append(results, dedup.Result{Claim: t.message.claim, Value: t.message.result, Lifetime: a.c.config.ResultLifetime})
 		}
 		for i := range t.message.effects {
 			effects = append(effects, outbox.Caused{Cause: t.cause(), Effect: t.message.effects[i]})
+		}
+		if answered {
+			effects = append(effects, a.answer(t, t.message.result, false))
 		}
 	}
 	a.c.claims.QueueResults(b, results)
@@ -159,7 +168,8 @@ func (a *attempt) queueSuccesses(b *pgx.Batch, fed []outbox.Caused) error {
 }
 
 // queueEffects adds effects, in several statements when ids repeat: two messages may
-// mean the same effect by an id of their own, and its consumers drop the second.
+// mean the same effect by an id of their own, or be given the same answer, and its
+// consumers drop the second.
 func (a *attempt) queueEffects(b *pgx.Batch, effects []outbox.Caused) error {
 	given := map[uuid.UUID]bool{}
 	start := 0

@@ -162,14 +162,31 @@ func (s *Store) fillResults(ctx context.Context, tx pgx.Tx, f *Flight, outcomes 
 			known = append(known, f.digests[i])
 		}
 	}
-	if len(known) == 0 {
-		return nil
-	}
-	rows, err := tx.Query(ctx, s.sql.getResults, known)
+	results, err := s.Results(ctx, tx, known)
 	if err != nil {
-		return fmt.Errorf("dedup: read results: %w", err)
+		return err
 	}
+	for i := range outcomes {
+		if outcomes[i].Kind == Duplicate {
+			outcomes[i].Result = results[f.digests[i]]
+		}
+	}
+	return nil
+}
+
+// Results returns the results that the first copies of claims have left and that
+// have not expired; a claim without one is not in the map. It is for callers of
+// Queue: in a READ COMMITTED transaction, after Resolve, it sees the result of every
+// first copy that Resolve has told of.
+func (s *Store) Results(ctx context.Context, tx pgx.Tx, claims []uuid.UUID) (map[uuid.UUID][]byte, error) {
 	results := make(map[uuid.UUID][]byte)
+	if len(claims) == 0 {
+		return results, nil
+	}
+	rows, err := tx.Query(ctx, s.sql.getResults, claims)
+	if err != nil {
+		return nil, fmt.Errorf("dedup: read results: %w", err)
+	}
 	var claim uuid.UUID
 	var value []byte
 	_, err = pgx.ForEachRow(rows, []any{&claim, &value}, func() error {
@@ -178,14 +195,9 @@ func (s *Store) fillResults(ctx context.Context, tx pgx.Tx, f *Flight, outcomes 
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("dedup: read results: %w", err)
+		return nil, fmt.Errorf("dedup: read results: %w", err)
 	}
-	for i := range outcomes {
-		if outcomes[i].Kind == Duplicate {
-			outcomes[i].Result = results[f.digests[i]]
-		}
-	}
-	return nil
+	return results, nil
 }
 
 // MaxResult is the largest result that a handler may leave, in bytes.

@@ -128,7 +128,7 @@ func ExampleParseSource() {
 	fmt.Println(err)
 	// Output:
 	// join(header:tenant,json:$.order.id) <nil>
-	// source "heder:tenant": unknown kind "heder"; did you mean "header"? the kinds are header, json, xml, key, join, cloudevents, standard-webhooks, envelope, topic, const
+	// source "heder:tenant": unknown kind "heder"; did you mean "header"? the kinds are header, json, xml, key, effect, join, cloudevents, standard-webhooks, envelope, topic, const
 }
 
 func ExampleRules_Identify() {

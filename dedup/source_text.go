@@ -15,6 +15,7 @@ const (
 	kindJSON             = "json"
 	kindXML              = "xml"
 	kindKey              = "key"
+	kindEffect           = "effect"
 	kindJoin             = "join"
 	kindFunc             = "func"
 	kindCloudEvents      = "cloudevents"
@@ -26,7 +27,7 @@ const (
 
 // sourceKinds are the kinds that ParseSource reads, in the order in which an error lists them.
 var sourceKinds = []string{
-	kindHeader, kindJSON, kindXML, kindKey, kindJoin, kindCloudEvents, kindStandardWebhooks, kindEnvelope, kindTopic, kindConst,
+	kindHeader, kindJSON, kindXML, kindKey, kindEffect, kindJoin, kindCloudEvents, kindStandardWebhooks, kindEnvelope, kindTopic, kindConst,
 }
 
 // maxJoinDepth bounds joins within joins, so that a hostile text cannot exhaust the stack.
@@ -34,7 +35,7 @@ const maxJoinDepth = 8
 
 // ParseSource reads the text of a source, as configuration has it and as String prints it:
 //
-//	header:NAME  json:PATH  xml:XPATH  key  cloudevents  standard-webhooks  envelope  topic  const:VALUE  join(SOURCE,SOURCE,…)
+//	header:NAME  json:PATH  xml:XPATH  key  effect  cloudevents  standard-webhooks  envelope  topic  const:VALUE  join(SOURCE,SOURCE,…)
 //
 // What follows the colon is taken as it is, to the end of the text, or within a join to the next comma or closing parenthesis. What begins or ends with white
 // space, or holds one of `"(),` within a join, is written as a quoted Go string: header:"a,b". The result's String is the shortest such text, and reads as
@@ -75,6 +76,8 @@ func (p *sourceParser) source(depth int) (Source, error) {
 	switch kind {
 	case kindKey:
 		return RecordKey(), p.bare(kind)
+	case kindEffect:
+		return Effect(), p.bare(kind)
 	case kindCloudEvents:
 		return CloudEvents(), p.bare(kind)
 	case kindStandardWebhooks:

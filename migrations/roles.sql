@@ -106,6 +106,7 @@ begin
             ('dead_letters',   'select, insert, update',         'select, insert, update'),
             -- A relay that finds a restored dump writes its rows again: the delete.
             ('outbox',         'select, insert, delete, truncate', 'select, insert'),
+            ('outbox_due',     'select, insert, delete',         'select, insert'),
             ('outbox_held',    'select, insert, update, delete', 'select, update, delete'),
             ('relay_windows',  'select, insert, truncate',       'select')
         ) as t (name, worker, operator)
@@ -121,7 +122,7 @@ begin
             select string_agg(quote_ident(a.attname), ', ' order by a.attnum) into columns
               from pg_attribute a
              where a.attrelid = target.relation and a.attnum > 0 and not a.attisdropped
-               and not (given.name in ('delayed', 'dead_letters', 'outbox', 'outbox_held', 'results')
+               and not (given.name in ('delayed', 'dead_letters', 'outbox', 'outbox_due', 'outbox_held', 'results')
                         and a.attname in ('record_key', 'record_value', 'header_keys', 'header_values', 'key', 'value'));
             execute format('grant select (%s) on %s to {{.schema_text}}_reader', columns, target.relation);
         end loop;

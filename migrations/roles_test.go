@@ -144,6 +144,10 @@ var rights = []struct{ statement, who string }{
 	{"select claimq.rotate_outbox()", "ow"},
 	{"select id from claimq.relay_rows()", "owpr"},
 	{"select claimq.relay_take(1::smallint, 0::smallint, gen_random_uuid(), 'me', '1 s')", "ow"},
+	{"select claimq.outbox_release(1)", "ow"},
+	{"select count(*) from claimq.outbox_due where due_at > now()", "owpr"},
+	{"select value from claimq.outbox_due", "owp"},
+	{"delete from claimq.outbox_due", "ow"},
 	{"update claimq.outbox_held set next_at = now()", "owp"},
 
 	{"insert into claimq.audit (who, why, action) values ('me', 'x', 'y')", "owp"},

@@ -27,6 +27,9 @@ type Depth struct {
 	AtLeast bool
 	// Oldest is the age of the oldest record counted, 0 without one.
 	Oldest time.Duration
+	// Delayed is how many records wait for a time of their own; of many it stops at
+	// some ten thousand.
+	Delayed int
 	// Held is how many records are set aside, those behind others included.
 	Held int
 	// OldestHeld is the age of the oldest of those.
@@ -60,6 +63,7 @@ missing as (
                and not coalesce(pg_visible_in_snapshot(o.xid, p.until) and o.seq <= p.after, false)
              limit $1 + 1)) r)
 select count(*), coalesce(bool_or(cut), false), coalesce(clock_timestamp() - min(created_at), '0'),
+       (select count(*) from (select from claimq.outbox_due limit $1) d),
        (select count(*) from claimq.outbox_held),
        (select coalesce(clock_timestamp() - min(created_at), '0') from claimq.outbox_held)
   from missing`
@@ -68,7 +72,7 @@ select count(*), coalesce(bool_or(cut), false), coalesce(clock_timestamp() - min
 // bounded however much has piled up.
 func (o *Outbox) Depth(ctx context.Context, db DB) (Depth, error) {
 	var d Depth
-	err := db.QueryRow(ctx, o.schema.SQL(sqlDepth), depthLimit).Scan(&d.Rows, &d.AtLeast, &d.Oldest, &d.Held, &d.OldestHeld)
+	err := db.QueryRow(ctx, o.schema.SQL(sqlDepth), depthLimit).Scan(&d.Rows, &d.AtLeast, &d.Oldest, &d.Delayed, &d.Held, &d.OldestHeld)
 	if err != nil {
 		return Depth{}, fmt.Errorf("outbox: depth: %w", err)
 	}
@@ -96,23 +100,8 @@ type Held struct {
 	CreatedAt, HeldAt, NextAt time.Time
 }
 
-const sqlHeld = `
-select seq, id, topic, key, scope::text, reason, attempts, created_at, held_at, next_at
-  from claimq.outbox_held
- where seq > $1
- order by seq
- limit $2`
-
-// Held lists records that are set aside, in the order of adding: up to limit of
-// those behind the number after, 0 for the first.
+// Held lists records that are set aside, with their keys, in the order of adding:
+// up to limit of those behind the number after, 0 for the first.
 func (o *Outbox) Held(ctx context.Context, db DB, after int64, limit int) ([]Held, error) {
-	rows, err := db.Query(ctx, o.schema.SQL(sqlHeld), after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("outbox: held records: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Held])
-	if err != nil {
-		return nil, fmt.Errorf("outbox: held records: %w", err)
-	}
-	return list, nil
+	return o.ListHeld(ctx, db, HeldQuery{After: after, Limit: limit, Keys: true})
 }

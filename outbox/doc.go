@@ -76,7 +76,8 @@
 // # Locks
 //
 // Transaction-level advisory locks on (schema, n): -2 for leases (exclusive to take
-// one, shared to move a place), -3 and -4 for the rotation of the two rings. No
+// one, shared to move a place), -3 and -4 for the rotation of the two rings, -5 for
+// moving effects that have become due. No
 // transaction takes two of them. The rotation locks one leaf of the outbox, not the
 // one that is being written, and waits for it no longer than 50 ms.
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -37,6 +38,14 @@ type Effect struct {
 	// that claimq adds: id, correlation-id and causation-id, each of which is left
 	// out when a header of its name is among these.
 	Headers []kgo.RecordHeader
+	// CloudEvent, when set, adds the headers of a CloudEvent behind Headers.
+	CloudEvent *CloudEvent
+	// At is when the record is to be published, not before: by the database's clock,
+	// and as much later as the relay's IdlePoll. After says it as a pause from when the
+	// effect is added. Until then the record lies in claimq.outbox_due, where it costs
+	// nothing; it takes its place in the order of its key when it is due. Zero: at once.
+	At    time.Time
+	After time.Duration
 	// Unordered gives up the order per key: the record waits behind no other.
 	Unordered bool
 	// NoSizeLimit exempts the record from Config.MaxBytes. One that the broker
@@ -88,7 +97,7 @@ func (e *EffectError) Unwrap() error { return e.Err }
 // size is what Config.MaxBytes limits.
 func (e *Effect) size() int {
 	n := len(e.Key) + len(e.Value)
-	for _, h := range e.Headers {
+	for _, h := range e.allHeaders(uuid.Nil) {
 		n += len(h.Key) + len(h.Value)
 	}
 	return n
@@ -106,6 +115,12 @@ func (e *Effect) check(cause Cause, maxBytes int) (uuid.UUID, error) {
 		return uuid.Nil, e.refuse(ErrNoTopic, 0)
 	case !topicName(e.Topic):
 		return uuid.Nil, e.refuse(ErrTopicName, 0)
+	}
+	if e.CloudEvent != nil && !e.CloudEvent.valid() {
+		return uuid.Nil, e.refuse(ErrCloudEvent, 0)
+	}
+	if !e.delayIsClear() {
+		return uuid.Nil, e.refuse(ErrDelay, 0)
 	}
 	if !e.NoSizeLimit {
 		if n := e.size(); n > maxBytes {

@@ -71,14 +71,6 @@ func (s *sliceRelay) heldRows(ctx context.Context, sql string, args ...any) (lis
 	return list, err
 }
 
-// A promotion is the first row behind a run that was too long for one round: it
-// becomes the first of its key when all before it is out.
-type promotion struct {
-	key    orderKey
-	bucket int16
-	seq    int64
-}
-
 // tryHeads publishes rows that were set aside, each with the rows behind it, and
 // writes what became of them. It returns how many are out and how many refused.
 func (s *sliceRelay) tryHeads(ctx context.Context, heads []outRow) (out, refusedHeads int, err error) {
@@ -86,7 +78,7 @@ func (s *sliceRelay) tryHeads(ctx context.Context, heads []outRow) (out, refused
 		return 0, 0, nil
 	}
 	var rows []outRow
-	var promote []promotion
+	var long []orderKey // more stands behind than one round takes
 	for i := range heads {
 		rows = append(rows, heads[i])
 		key, ordered := heads[i].inOrder()
@@ -98,7 +90,7 @@ func (s *sliceRelay) tryHeads(ctx context.Context, heads []outRow) (out, refused
 			return 0, 0, err
 		}
 		if len(behind) > followersAtOnce {
-			promote = append(promote, promotion{key, behind[followersAtOnce].bucket, behind[followersAtOnce].seq})
+			long = append(long, key)
 			behind = behind[:followersAtOnce]
 		}
 		rows = append(rows, behind...)
@@ -107,13 +99,13 @@ func (s *sliceRelay) tryHeads(ctx context.Context, heads []outRow) (out, refused
 	if err != nil {
 		return 0, 0, err
 	}
-	return s.settleHeld(ctx, rows, refused, promote)
+	return s.settleHeld(ctx, rows, refused, long)
 }
 
 // settleHeld forgets rows that are out and notes the failure of those that were
-// tried. A row behind a failed one stays as it was, and so does the row that would
-// be promoted behind it.
-func (s *sliceRelay) settleHeld(ctx context.Context, rows []outRow, refused []refusal, promote []promotion) (out, tried int, err error) {
+// tried. A row behind a failed one stays as it was; of a key of which more rows
+// stand behind than were tried, the next one becomes the first.
+func (s *sliceRelay) settleHeld(ctx context.Context, rows []outRow, refused []refusal, long []orderKey) (out, tried int, err error) {
 	stays := make(map[int64]bool, len(refused))
 	stuck := make(map[orderKey]bool)
 	var failures []refusal
@@ -128,27 +120,32 @@ func (s *sliceRelay) settleHeld(ctx context.Context, rows []outRow, refused []re
 			delays = append(delays, s.config.retryDelay(r.row.attempts+1))
 		}
 	}
-	var sentIn, firstIn []int16
-	var sent, first []int64
+	var sentIn []int16
+	var sent []int64
+	var topics []string
+	var keys [][]byte
 	for i := range rows {
 		if !stays[rows[i].seq] {
 			sentIn, sent = append(sentIn, rows[i].bucket), append(sent, rows[i].seq)
 		}
 	}
-	for _, p := range promote {
-		if !stuck[p.key] {
-			firstIn, first = append(firstIn, p.bucket), append(first, p.seq)
+	for _, key := range long {
+		if !stuck[key] {
+			topics, keys = append(topics, key.topic), append(keys, []byte(key.key))
 		}
 	}
 	in, seqs, scopes, reasons, attempts := columns(failures)
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlSettleLock, s.sql.schema); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, s.sql.sent, sentIn, sent); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, s.sql.refused, in, seqs, scopes, reasons, attempts, delays); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.sql.promote, firstIn, first)
+		_, err := tx.Exec(ctx, s.sql.release, topics, keys)
 		return err
 	})
 	return len(sent), len(failures), err

@@ -32,6 +32,7 @@ type Outbox struct {
 	schema     pgschema.Schema
 	insert     string
 	insertBare string
+	insertDue  string
 	maxBytes   int
 }
 
@@ -48,12 +49,13 @@ func New(config Config) (*Outbox, error) {
 		schema:     schema,
 		insert:     schema.SQL(sqlInsert),
 		insertBare: schema.SQL(sqlInsertBare),
+		insertDue:  schema.SQL(sqlInsertDue),
 		maxBytes:   config.MaxBytes,
 	}, nil
 }
 
 // standard is what the package's Add uses.
-var standard = &Outbox{insert: sqlInsert, insertBare: sqlInsertBare, maxBytes: DefaultMaxBytes}
+var standard = &Outbox{insert: sqlInsert, insertBare: sqlInsertBare, insertDue: sqlInsertDue, maxBytes: DefaultMaxBytes}
 
 // Add stores effects in tx, in the default schema and with default limits: see
 // [Outbox.Add].
@@ -61,7 +63,7 @@ func Add(ctx context.Context, tx pgx.Tx, effects ...Effect) error {
 	return standard.Add(ctx, tx, effects...)
 }
 
-// Add stores effects in tx, in one statement. They are published, in their order,
+// Add stores effects in tx, in one statement, and another where some have a time. They are published, in their order,
 // some time after tx has committed, and not at all if it rolls back. The cause is
 // taken from ctx: a handler's context carries one.
 //
@@ -78,19 +80,20 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, effects ...Effect) error {
 		return nil
 	}
 	cause, _ := CauseOf(ctx)
-	rows, err := o.rows(len(effects), func(i int) (Cause, *Effect) { return cause, &effects[i] })
+	list, err := o.insertions(len(effects), func(i int) (Cause, *Effect) { return cause, &effects[i] })
 	if err != nil {
 		return err
 	}
-	insert, args := o.statement(rows)
-	if _, err := tx.Exec(ctx, insert, args...); err != nil {
-		return fmt.Errorf("outbox: add %d effects: %w", len(effects), err)
+	for _, insert := range list {
+		if _, err := tx.Exec(ctx, insert.sql, insert.args...); err != nil {
+			return fmt.Errorf("outbox: add %d effects: %w", len(effects), err)
+		}
 	}
 	return nil
 }
 
 // Queue adds one statement to b that stores effects of one cause, however many
-// they are, and none when there are none. The effects are in the database once b
+// they are (a second one where some have a time), and none when there are none. The effects are in the database once b
 // has been sent in a transaction; everything else is as with [Outbox.Add]. On
 // error b is unchanged.
 func (o *Outbox) Queue(b *pgx.Batch, cause Cause, effects []Effect) error {
@@ -131,11 +134,12 @@ func (o *Outbox) queue(b *pgx.Batch, n int, at func(int) (Cause, *Effect)) error
 	if n == 0 {
 		return nil
 	}
-	rows, err := o.rows(n, at)
+	list, err := o.insertions(n, at)
 	if err != nil {
 		return err
 	}
-	insert, args := o.statement(rows)
-	b.Queue(insert, args...)
+	for _, insert := range list {
+		b.Queue(insert.sql, insert.args...)
+	}
 	return nil
 }

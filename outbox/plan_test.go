@@ -96,7 +96,7 @@ func TestHotStatementsStayOnTheirIndexWhenTablesFill(t *testing.T) {
 		"topic heads": {sqlTopicHeads, "0, 64, null, 1", true, map[string]string{"outbox_held": "topic|outbox_held_topic"}},
 		"followers":   {sqlFollowers, "'k', 't', 1, 10", true, map[string]string{"outbox_held": "key"}},
 		"sent":        {sqlSent, "'{1,2}', '{1,2}'", true, map[string]string{"outbox_held": "seq"}},
-		"promote":     {sqlPromote, "'{1,2}', '{1,2}'", true, map[string]string{"outbox_held": "seq"}},
+		"release":     {sqlRelease, "'{t,t}', array['\\x31', '\\x32']::bytea[]", true, map[string]string{"outbox_held": "seq|key"}},
 		"refused": {
 			sqlRefused, "'{1}', '{1}', '{row}', '{x}', '{1}', '{1 s}'", true,
 			map[string]string{"outbox_held": "seq"},

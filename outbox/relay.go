@@ -93,6 +93,7 @@ func (r *Relay) Start(ctx context.Context) error {
 		workers.Go(func() { s.run(ctx, run.stopping) })
 	}
 	workers.Go(func() { r.rotate(ctx, run.stopping) })
+	workers.Go(func() { r.release(ctx, run.stopping) })
 	go func() {
 		workers.Wait()
 		abort()

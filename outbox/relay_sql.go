@@ -4,18 +4,21 @@ import "github.com/claimq/claimq/internal/pgschema"
 
 // statements are the relay's, for one schema.
 type statements struct {
+	schema string // as the locks' class names it
+
 	take, open, list, fetch, fetchHeld, advance, setAside string
-	heads, topicHeads, followers, sent, refused, promote  string
-	rotateOutbox, rotateWindows                           string
+	heads, topicHeads, followers, sent, refused, release  string
+	rotateOutbox, rotateWindows, releaseDue               string
 }
 
 func newStatements(schema string) *statements {
 	sql := pgschema.Schema(schema).SQL
 	return &statements{
-		take: sql(sqlTake), open: sql(sqlOpen), list: sql(sqlList), fetch: sql(sqlFetch), fetchHeld: sql(sqlFetchHeld),
+		schema: pgschema.Schema(schema).Name(),
+		take:   sql(sqlTake), open: sql(sqlOpen), list: sql(sqlList), fetch: sql(sqlFetch), fetchHeld: sql(sqlFetchHeld),
 		advance: sql(sqlAdvance), setAside: sql(sqlSetAside), heads: sql(sqlHeads), topicHeads: sql(sqlTopicHeads),
-		followers: sql(sqlFollowers), sent: sql(sqlSent), refused: sql(sqlRefused), promote: sql(sqlPromote),
-		rotateOutbox: sql(sqlRotateOutbox), rotateWindows: sql(sqlRotateWindows),
+		followers: sql(sqlFollowers), sent: sql(sqlSent), refused: sql(sqlRefused), release: sql(sqlRelease),
+		rotateOutbox: sql(sqlRotateOutbox), rotateWindows: sql(sqlRotateWindows), releaseDue: sql(sqlReleaseDue),
 	}
 }
 
@@ -106,13 +109,16 @@ const sqlAdvance = `
 select claimq.relay_advance($1, $2, $3, $4, $5::pg_snapshot, $6::pg_snapshot, $7, $8)`
 
 // sqlSetAside copies rows out of the outbox's way, in the transaction that moves
-// the place beyond them. A row that is there already stays as it is.
+// the place beyond them. A row that is there already stays as it is. One without
+// an order that was there and is not, because it was discarded meanwhile, waits
+// behind nothing.
 const sqlSetAside = `
 insert into claimq.outbox_held (seq, bucket, ordered, id, topic, key, value, header_keys, header_values,
                                 correlation_id, causation_id, created_at, scope, reason, attempts, tried_at, next_at)
 select o.seq, o.bucket, o.ordered, o.id, o.topic, o.key, o.value, o.header_keys, o.header_values,
        o.correlation_id, o.causation_id, o.created_at,
-       t.scope::claimq.held_scope, t.reason, t.attempts, clock_timestamp(), clock_timestamp() + $7::interval
+       case when o.ordered and o.key is not null then t.scope else replace(t.scope, 'key', 'row') end::claimq.held_scope,
+       t.reason, t.attempts, clock_timestamp(), clock_timestamp() + $7::interval
   from unnest($4::bigint[], $5::text[], $6::text[], $8::int[]) as t (seq, scope, reason, attempts)
   join (select * from claimq.outbox_0 where ctid = any ($1::tid[])
         union all
@@ -177,13 +183,6 @@ update claimq.outbox_held h
   from unnest($1::int2[], $2::bigint[], $3::text[], $4::text[], $5::int[], $6::interval[])
        as t (bucket, seq, scope, reason, attempts, delay)
  where h.bucket = t.bucket and h.seq = t.seq`
-
-// sqlPromote makes a row that stood behind others the first of its key.
-const sqlPromote = `
-update claimq.outbox_held h
-   set scope = 'row', next_at = clock_timestamp()
-  from unnest($1::int2[], $2::bigint[]) as t (bucket, seq)
- where h.bucket = t.bucket and h.seq = t.seq and h.scope = 'key'`
 
 const sqlRotateOutbox = `select claimq.rotate_outbox()`
 

@@ -83,19 +83,28 @@ func (o *Outbox) rows(n int, at func(int) (Cause, *Effect)) (*rows, error) {
 		r.values[i] = effect.Value
 		r.correlations[i] = ownOr(effect.Headers, HeaderCorrelation, cause.CorrelationID)
 		r.causations[i] = ownOr(effect.Headers, HeaderCausation, cause.CausationID)
-		if len(effect.Headers) > 0 && r.headerKeys == nil {
-			r.headerKeys, r.headerValues = slices.Repeat([]string{"{}"}, n), slices.Repeat([]string{"{}"}, n)
+		if len(effect.Headers) > 0 || effect.CloudEvent != nil {
+			r.needHeaders()
 		}
 	}
 	if r.headerKeys != nil {
 		var text headerText
 		for i := range n {
-			if _, effect := at(i); len(effect.Headers) > 0 {
-				r.headerKeys[i], r.headerValues[i] = text.render(effect.Headers)
+			_, effect := at(i)
+			if headers := effect.allHeaders(r.ids[i].Bytes); len(headers) > 0 {
+				r.headerKeys[i], r.headerValues[i] = text.render(headers)
 			}
 		}
 	}
 	return r, nil
+}
+
+// needHeaders gives each row its header arrays, empty as yet, unless they are there.
+func (r *rows) needHeaders() {
+	if r.headerKeys == nil {
+		n := len(r.ids)
+		r.headerKeys, r.headerValues = slices.Repeat([]string{"{}"}, n), slices.Repeat([]string{"{}"}, n)
+	}
 }
 
 // ownOr returns the column for a header that comes from the cause: null when there

@@ -192,6 +192,13 @@ func (s *sliceRelay) read(ctx context.Context, page []place, holds bool) *readin
 // one transaction: a row is never in neither.
 func (s *sliceRelay) setAside(ctx context.Context, page []place, refused []refusal, to placeRow) error {
 	wanted := make(map[int64]bool, len(refused))
+	var topics []string
+	var keys [][]byte
+	for _, r := range refused {
+		if key, ordered := r.row.inOrder(); ordered && r.scope == scopeKey {
+			topics, keys = append(topics, key.topic), append(keys, r.row.key)
+		}
+	}
 	_, seqs, scopes, reasons, attempts := columns(refused)
 	for _, seq := range seqs {
 		wanted[seq] = true
@@ -209,7 +216,12 @@ func (s *sliceRelay) setAside(ctx context.Context, page []place, refused []refus
 			seqs, scopes, reasons, s.config.retryDelay(1), attempts); err != nil {
 			return err
 		}
-		moved, err = s.move(ctx, tx, to, s.config.Lease)
+		if moved, err = s.move(ctx, tx, to, s.config.Lease); err != nil {
+			return err
+		}
+		// What they wait behind may have been discarded since their page was read; to
+		// move has taken the lock that keeps it from vanishing from here on.
+		_, err = tx.Exec(ctx, s.sql.release, topics, keys)
 		return err
 	})
 	if err != nil {

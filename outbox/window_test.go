@@ -254,7 +254,7 @@ func TestNothingNotifies(t *testing.T) {
 	}
 	for _, text := range []string{
 		sqlInsert, sqlInsertBare, sqlTake, sqlOpen, sqlList, sqlFetch, sqlFetchHeld, sqlAdvance, sqlSetAside,
-		sqlHeads, sqlTopicHeads, sqlFollowers, sqlSent, sqlRefused, sqlPromote, sqlRotateOutbox, sqlRotateWindows,
+		sqlHeads, sqlTopicHeads, sqlFollowers, sqlSent, sqlRefused, sqlRelease, sqlRotateOutbox, sqlRotateWindows, sqlReleaseDue, sqlInsertDue,
 	} {
 		if strings.Contains(strings.ToLower(text), "notify") || strings.Contains(strings.ToLower(text), "listen") {
 			t.Errorf("a statement notifies or listens: %s", text)

@@ -14,11 +14,13 @@ func commands(env *Env) []*cobra.Command {
 		newDemoCommand(env),
 		newConfigCommand(env),
 		newRunCommand(env),
+		newRelayCommand(env),
 		newMigrateCommand(env),
 		newStatusCommand(env),
 		newPositionCommand(env),
 		newKeysCommand(env),
 		newClaimsCommand(env),
+		newOutboxCommand(env),
 		newBenchCommand(env),
 		newVersionCommand(env),
 	}

@@ -97,6 +97,8 @@ func (b *queueBuilder) build() consumer.Config {
 	b.note(err)
 	config.Claims = word(b, "claims", q.Claims, consumer.ClaimIDs, consumer.ClaimNone)
 	config.Repeats = word(b, "repeats", q.Repeats, consumer.RepeatsCount, consumer.RepeatsLog)
+	config.OnDuplicate = word(b, "on_duplicate", q.OnDuplicate, consumer.Drop, consumer.SendReply)
+	config.Reply = consumer.Reply{Topic: q.Reply.Topic, Key: b.source(b.path("reply", "key"), q.Reply.Key)}
 	config.Order = word(b, "order", q.Order, consumer.OrderKey, consumer.OrderPartition, consumer.OrderNone)
 	config.OnDead = word(b, "on_dead", q.OnDead, consumer.Continue, consumer.Block)
 	config.OutOfRange = word(b, "out_of_range", q.OutOfRange, consumer.Halt, consumer.Earliest)
@@ -189,7 +191,7 @@ func (b *queueBuilder) validate(config *consumer.Config) {
 		tell("topics", "is missing: name the Kafka topics to read")
 	}
 	if claiming && len(config.Rules.ID) == 0 && b.queue.OnMissing != "offset" {
-		tell("id", "is missing: say where a message's id is found, as header:idempotency-key; or set claims: none for a handler that is idempotent by itself")
+		tell("id", "is missing: say where a message's id is found, as header:idempotency-key, or effect for records that claimq's outbox has published; or set claims: none for a handler that is idempotent by itself")
 	}
 	if claiming && len(config.Topics) > 1 && len(config.Rules.Operation) == 0 {
 		tell("operation", "is missing, and %d topics are read: topic keeps the ids of each apart; const:%s makes one id in two topics one message", len(config.Topics), b.name)

@@ -11,8 +11,8 @@ type QueueConfig struct {
 	Owner OwnerConfig `koanf:"owner"`
 
 	// Where a message's id is found: sources, of which the first that finds one wins.
-	// header:NAME, key, json:PATH, xml:PATH, join(SOURCE,SOURCE), cloudevents,
-	// standard-webhooks, envelope. Required unless claims is none.
+	// header:NAME, key, json:PATH, xml:PATH, effect (a record of claimq's outbox),
+	// join(SOURCE,SOURCE), cloudevents, standard-webhooks, envelope. Required unless claims is none.
 	ID Sources `koanf:"id"`
 	// What a message without an id is: reject (a dead letter) or offset (known by its
 	// topic, partition and offset). Default: reject.
@@ -31,6 +31,12 @@ type QueueConfig struct {
 	Claims string `koanf:"claims"`
 	// What a duplicate leaves: count (a metric) or log (also a line). Default: count.
 	Repeats string `koanf:"repeats"`
+	// What a repeat gets: drop (nothing) or reply (every message that succeeds is
+	// answered with its result, and every repeat with the same record again, under the
+	// same id). Default: drop.
+	OnDuplicate string `koanf:"on_duplicate"`
+	// Where answers go; for on_duplicate: reply.
+	Reply ReplyConfig `koanf:"reply"`
 	// Keep the ids themselves out of the claims table.
 	HideIDs bool `koanf:"hide_ids"`
 
@@ -109,6 +115,16 @@ type OwnerConfig struct {
 	Team string `koanf:"team"`
 	// How to reach it: a channel, an address, a rota.
 	Contact string `koanf:"contact"`
+}
+
+// ReplyConfig is a queue's section "reply". The value of an answer is what the
+// statement's column result holds, empty without one.
+type ReplyConfig struct {
+	// The topic of the answers. Their header claimq-status says result, or result_expired
+	// (the message was handled, and its result is gone).
+	Topic string `koanf:"topic"`
+	// Where the key of the answer is found in the message, as for id. Default: its own key.
+	Key string `koanf:"key"`
 }
 
 // RouteConfig is an entry of a queue's "routes". Topic and header both must fit

@@ -24,6 +24,8 @@ type runFlags struct {
 	accept  []string
 	anew    []string
 	migrate bool
+	// relayOnly runs no queues: `claimq relay`.
+	relayOnly bool
 }
 
 func newRunCommand(env *Env) *cobra.Command {
@@ -60,7 +62,7 @@ missing topic or schema, a schema of a newer claimq, a refused configuration.`,
 	return command
 }
 
-// A runner is one `claimq run`.
+// A runner is one `claimq run`, or `claimq relay`.
 type runner struct {
 	env    *Env
 	config *Config
@@ -86,10 +88,10 @@ func newRunner(env *Env, config *Config, flags runFlags) (*runner, error) {
 		return nil, err
 	}
 	names := flags.queues
-	if len(names) == 0 {
+	if len(names) == 0 && !flags.relayOnly {
 		names = slices.Sorted(maps.Keys(config.Queues))
 	}
-	if len(names) == 0 {
+	if len(names) == 0 && !flags.relayOnly {
 		return nil, configError(placed(config, fieldErrorf([]string{"queues"}, "no queue is configured: there is nothing to run")))
 	}
 	for _, name := range slices.Concat(flags.accept, flags.anew) {

@@ -73,15 +73,21 @@ type process struct {
 	over    bool
 }
 
-// start runs claimq in the background. It is ended with the test.
+// start runs `claimq run` in the background. It is ended with the test.
 func start(t *testing.T, env *testEnv, args ...string) *process {
+	t.Helper()
+	return startCommand(t, env, "run", args...)
+}
+
+// startCommand is start for a command that runs until it is stopped.
+func startCommand(t *testing.T, env *testEnv, command string, args ...string) *process {
 	t.Helper()
 	p := &process{testEnv: env, signals: make(chan os.Signal), ended: make(chan int, 1)}
 	env.Signals = p.signals
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	env.stdout, env.stderr = &buffer{}, &buffer{}
 	env.Stdout, env.Stderr = env.stdout, env.stderr
-	go func() { p.ended <- Run(ctx, append([]string{"run"}, args...), env.Env) }()
+	go func() { p.ended <- Run(ctx, append([]string{command}, args...), env.Env) }()
 	t.Cleanup(func() {
 		cancel()
 		p.wait()

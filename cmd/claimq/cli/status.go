@@ -38,8 +38,16 @@ type outboxView struct {
 	// AtLeast says that counting has stopped at Waiting.
 	AtLeast       bool    `json:"at_least,omitempty"`
 	OldestSeconds float64 `json:"oldest_seconds"`
+	Delayed       int     `json:"delayed"`
 	Held          int     `json:"held"`
 	HeldSeconds   float64 `json:"oldest_held_seconds"`
+}
+
+func viewOutbox(depth outbox.Depth) outboxView {
+	return outboxView{
+		Waiting: depth.Rows, AtLeast: depth.AtLeast, OldestSeconds: depth.Oldest.Seconds(),
+		Delayed: depth.Delayed, Held: depth.Held, HeldSeconds: depth.OldestHeld.Seconds(),
+	}
 }
 
 func newStatusCommand(env *Env) *cobra.Command {
@@ -193,10 +201,7 @@ func (r *statusReader) read(ctx context.Context, queue string) (*statusReport, e
 	if err != nil {
 		return nil, err
 	}
-	report.Outbox = outboxView{
-		Waiting: depth.Rows, AtLeast: depth.AtLeast, OldestSeconds: depth.Oldest.Seconds(),
-		Held: depth.Held, HeldSeconds: depth.OldestHeld.Seconds(),
-	}
+	report.Outbox = viewOutbox(depth)
 	for i := range report.Queues {
 		if err := r.addLag(ctx, &report.Queues[i], known); err != nil {
 			return nil, err

@@ -85,6 +85,9 @@ func outboxText(o outboxView) string {
 		}
 		text = fmt.Sprintf("%d%s to publish, the oldest added %s ago", o.Waiting, more, seconds(o.OldestSeconds))
 	}
+	if o.Delayed > 0 {
+		text += fmt.Sprintf("; %d wait for a time of their own", o.Delayed)
+	}
 	if o.Held > 0 {
 		text += fmt.Sprintf("; %d held, the oldest for %s", o.Held, seconds(o.HeldSeconds))
 	}
