@@ -154,7 +154,8 @@ func (a *attempt) queueSuccesses(b *pgx.Batch, fed []outbox.Caused) error {
 		}
 	}
 	a.c.claims.QueueResults(b, results)
-	a.c.letters.Resolve(b, closed)
+	a.c.letters.Resolve(b, append(closed, a.replayedDone()...))
+	a.queueOvertaken(b)
 	return a.queueEffects(b, append(effects, fed...))
 }
 
