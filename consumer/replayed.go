@@ -25,8 +25,9 @@ func (a *attempt) replayedDone() (letters []uuid.UUID) {
 	return letters
 }
 
-// queueOvertaken marks dead letters that a message of this batch has gone past in
-// its order key.
+// queueOvertaken marks dead letters that messages of this batch have gone past in
+// their order key. It belongs before the batch's own letters: of those, overtakenHere
+// knows which message came after which.
 func (a *attempt) queueOvertaken(b *pgx.Batch) {
 	newest := map[uuid.UUID]int64{}
 	var keys []uuid.UUID
@@ -48,4 +49,26 @@ func (a *attempt) queueOvertaken(b *pgx.Batch) {
 		positions[i] = newest[key]
 	}
 	a.c.letters.Overtaken(b, a.c.queue, keys, positions)
+}
+
+// queueOvertakenHere marks letters of this batch behind which, in it, a message of
+// their order key has succeeded. It belongs behind the letters.
+func (a *attempt) queueOvertakenHere(b *pgx.Batch) {
+	died := map[uuid.UUID][]uuid.UUID{} // by order key, nothing has succeeded behind them yet
+	var overtaken []uuid.UUID
+	for _, t := range a.w.tasks {
+		switch {
+		case t.orderKey == uuid.Nil:
+		case t.verdict.fate == dead && t.item != nil:
+			died[t.orderKey] = append(died[t.orderKey], t.item.ID)
+		case t.verdict.fate == dead:
+			s := t.source()
+			id := dlq.SourceID(a.c.queue, dlq.Source{Topic: s.Topic, Partition: s.Partition, Offset: s.Offset})
+			died[t.orderKey] = append(died[t.orderKey], id)
+		case t.verdict.fate == succeeded:
+			overtaken = append(overtaken, died[t.orderKey]...)
+			delete(died, t.orderKey)
+		}
+	}
+	a.c.letters.OvertakenLetters(b, overtaken)
 }

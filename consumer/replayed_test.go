@@ -129,15 +129,16 @@ func TestLetterThatNewerMessagesOfItsKeyWentPastIsStale(t *testing.T) {
 		}
 		return nil
 	})
-	r.produce(message(0, "m0", "k", ""), message(0, "m1", "k", "dies"), message(0, "m2", "j", "dies"))
+	r.produce(message(0, "m0", "k", ""), message(0, "m1", "k", "dies"), message(0, "m2", "j", "dies"),
+		message(0, "x1", "x", "dies"), message(0, "x2", "x", ""), message(0, "x3", "x", "dies"))
 	r.start(c)
-	eventually(t, "both are dead", func() bool { return r.count(`select count(*) from %s.dead_letters`) == 2 })
-	if n := r.count(`select count(*) from %s.dead_letters where overtaken_at is not null`); n != 0 {
-		t.Errorf("%d letters are overtaken by nothing", n)
+	eventually(t, "four are dead", func() bool { return r.count(`select count(*) from %s.dead_letters`) == 4 })
+	if diff := cmp.Diff([]string{"x1"}, r.strings(`select shown from %s.dead_letters where overtaken_at is not null`)); diff != "" {
+		t.Errorf("overtaken within a batch (-want +got):\n%s", diff)
 	}
 	r.produce(message(0, "m3", "k", ""))
-	eventually(t, "m3 is done", func() bool { return r.position(0) == 4 })
-	if diff := cmp.Diff([]string{"m1"}, r.strings(`select shown from %s.dead_letters where overtaken_at is not null`)); diff != "" {
+	eventually(t, "m3 is done", func() bool { return r.position(0) == 7 })
+	if diff := cmp.Diff([]string{"m1", "x1"}, r.strings(`select shown from %s.dead_letters where overtaken_at is not null order by shown`)); diff != "" {
 		t.Errorf("overtaken letters (-want +got):\n%s", diff)
 	}
 }

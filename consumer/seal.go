@@ -129,6 +129,7 @@ func (a *attempt) queueOutcomes(b *pgx.Batch) error {
 		a.flight.Unclaim(b, unclaim)
 	}
 	a.c.delayed.Put(b, items)
+	a.queueOvertaken(b)
 	a.c.letters.Put(b, letters) // gives letters their ids, which feed needs
 	return a.queueSuccesses(b, a.c.feed(letters))
 }
@@ -155,7 +156,7 @@ func (a *attempt) queueSuccesses(b *pgx.Batch, fed []outbox.Caused) error {
 	}
 	a.c.claims.QueueResults(b, results)
 	a.c.letters.Resolve(b, append(closed, a.replayedDone()...))
-	a.queueOvertaken(b)
+	a.queueOvertakenHere(b)
 	return a.queueEffects(b, append(effects, fed...))
 }
 

@@ -230,3 +230,13 @@ func (s *Store) Overtaken(b *pgx.Batch, queue int32, keys []uuid.UUID, positions
 		b.Queue(s.sql.overtaken, queue, keys, positions)
 	}
 }
+
+const overtakenLettersSQL = `
+update claimq.dead_letters set overtaken_at = clock_timestamp() where id = any ($1) and state = 'dead' and overtaken_at is null`
+
+// OvertakenLetters queues the same for letters by their ids.
+func (s *Store) OvertakenLetters(b *pgx.Batch, ids []uuid.UUID) {
+	if len(ids) > 0 {
+		b.Queue(s.sql.overtakenLetters, ids)
+	}
+}

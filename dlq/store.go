@@ -51,7 +51,7 @@ type statements struct {
 
 	choose, causes                                                    string
 	lockChosen, discard, restore, erase, audit, auditLetters          string
-	note, overtaken                                                   string
+	note, overtaken, overtakenLetters                                 string
 	newReplay, freeze, plan, planCauses, others                       string
 	pace, nextItems, settledItems, feed, replaying, queuedItems, fed  string
 	replays, replayItems, turn, cancelListed, reachableKeys, withdraw string
@@ -63,16 +63,16 @@ func render(schema pgschema.Schema) statements {
 		again: schema.SQL(againSQL), put: schema.SQL(putSQL), hold: schema.SQL(holdSQL),
 		resolve: schema.SQL(resolveSQL),
 		count:   schema.SQL(countSQL), byReason: schema.SQL(byReasonSQL), list: schema.SQL(listSQL),
-		choose:        schema.SQL(chooseSQL),
-		causes:        schema.SQL(causesSQL),
-		lockChosen:    schema.SQL(lockChosenSQL),
-		discard:       schema.SQL(discardSQL),
-		restore:       schema.SQL(restoreSQL),
-		erase:         schema.SQL(eraseSQL),
-		audit:         schema.SQL(auditSQL),
-		auditLetters:  schema.SQL(auditLettersSQL),
-		note:          schema.SQL(noteSQL),
-		overtaken:     schema.SQL(overtakenSQL),
+		choose:           schema.SQL(chooseSQL),
+		causes:           schema.SQL(causesSQL),
+		lockChosen:       schema.SQL(lockChosenSQL),
+		discard:          schema.SQL(discardSQL),
+		restore:          schema.SQL(restoreSQL),
+		erase:            schema.SQL(eraseSQL),
+		audit:            schema.SQL(auditSQL),
+		auditLetters:     schema.SQL(auditLettersSQL),
+		note:             schema.SQL(noteSQL),
+		overtakenLetters: schema.SQL(overtakenLettersSQL), overtaken: schema.SQL(overtakenSQL),
 		newReplay:     schema.SQL(newReplaySQL),
 		freeze:        schema.SQL(freezeSQL),
 		plan:          schema.SQL(planSQL),
