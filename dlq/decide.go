@@ -126,6 +126,18 @@ func (s *Store) Decide(ctx context.Context, db DB, decision Decision, selection 
 	}
 }
 
+const countChosenSQL = `
+select count(*) from claimq.letters_chosen($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) l`
+
+// CountDecidable counts the chosen letters that Decide would decide about.
+func (s *Store) CountDecidable(ctx context.Context, db Querier, decision Decision, selection Selection) (n int64, err error) {
+	selection.States = decision.from()
+	if err := db.QueryRow(ctx, s.sql.countChosen, selection.args()...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count dead letters: %w", err)
+	}
+	return n, nil
+}
+
 func (s *Store) decideSome(ctx context.Context, db DB, decision Decision, statement string, selection Selection, operator Operator, size int) (n int64, err error) {
 	err = inTx(ctx, db, func(tx pgx.Tx) error {
 		n = 0

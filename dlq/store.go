@@ -56,6 +56,7 @@ type statements struct {
 	pace, nextItems, settledItems, feed, replaying, queuedItems, fed  string
 	replays, replayItems, turn, cancelListed, reachableKeys, withdraw string
 	cancelQueued, deadAgain, settleKeys                               string
+	countChosen, export, importQueue, importTopic, importLetter       string
 }
 
 func render(schema pgschema.Schema) statements {
@@ -63,6 +64,11 @@ func render(schema pgschema.Schema) statements {
 		again: schema.SQL(againSQL), put: schema.SQL(putSQL), hold: schema.SQL(holdSQL),
 		resolve: schema.SQL(resolveSQL),
 		count:   schema.SQL(countSQL), byReason: schema.SQL(byReasonSQL), list: schema.SQL(listSQL),
+		countChosen:      schema.SQL(countChosenSQL),
+		export:           schema.SQL(exportSQL),
+		importQueue:      schema.SQL(importQueueSQL),
+		importTopic:      schema.SQL(importTopicSQL),
+		importLetter:     schema.SQL(importLetterSQL),
 		choose:           schema.SQL(chooseSQL),
 		causes:           schema.SQL(causesSQL),
 		lockChosen:       schema.SQL(lockChosenSQL),

@@ -19,6 +19,8 @@ func commands(env *Env) []*cobra.Command {
 		newPositionCommand(env),
 		newKeysCommand(env),
 		newClaimsCommand(env),
+		newDLQCommand(env),
+		newReplayCommand(env),
 		newBenchCommand(env),
 		newVersionCommand(env),
 	}
