@@ -192,7 +192,7 @@ func (e *Env) printReplay(r *dlq.Replay, asJSON bool) error {
 
 // replayExit is ExitPartial when something that was to be tried is not resolved.
 func replayExit(r *dlq.Replay) error {
-	if r.Resolved+r.Done == r.Tried()+r.Done+r.Skipped+r.Quarantined {
+	if r.Dead+r.Cancelled+r.Open() == 0 {
 		return nil
 	}
 	return exitWith(ExitPartial, nil)
