@@ -50,9 +50,9 @@ type attempt struct {
 	isolating  bool // run handlers in chunks under savepoints
 	deferred   bool // a deferred constraint failed: check them after each chunk
 	savepoints int
-	fails      map[*task]error    // of the work, and found by this attempt
-	failedKeys map[uuid.UUID]bool // order keys behind whose failed message others must wait
-	asideKeys  map[uuid.UUID]bool // order keys of which something was set aside
+	fails      map[*task]error // of the work, and found by this attempt
+	failedKeys keyMarks        // order keys behind whose failed message others must wait
+	asideKeys  keyMarks        // order keys of which something was set aside
 
 	abandoned bool // a handler was left behind with the connection
 	broken    bool // the connection must not be used again

@@ -44,6 +44,7 @@ type Consumer struct {
 	client      *kgo.Client
 	admin       *kadm.Client
 	scheduler   *scheduler
+	fetchSize   *fetchSizer
 	troubled    atomic.Int32
 	delayedWork chan struct{}
 	seeks       chan struct{} // something for the poll loop to do besides polling
@@ -110,6 +111,7 @@ func New(pool *pgxpool.Pool, kafka []kgo.Opt, config Config) (*Consumer, error) 
 		metrics: metrics, health: newHealth(), stats: newStats(),
 		maxAttempts: maxAttempts(config.Retry),
 		scheduler:   newScheduler(config.Batch),
+		fetchSize:   newFetchSizer(config.MaxBufferedBytes),
 		delayedWork: make(chan struct{}, 1),
 		seeks:       make(chan struct{}, 1),
 		partitions:  map[partitionKey]*partition{},

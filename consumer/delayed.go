@@ -19,6 +19,8 @@ const (
 	delayedPoll = time.Second
 	// delayedFloor keeps a ready key that somebody has locked from being polled hot.
 	delayedFloor = 5 * time.Millisecond
+	// leaseGrace is how long taking a lease may go on after a stop.
+	leaseGrace = 2 * time.Second
 )
 
 // runDelayed takes what is due in the delay queue and performs it like batches, in
@@ -32,6 +34,8 @@ func (c *Consumer) runDelayed(ctx context.Context) {
 			c.health.database(err)
 			c.config.Logger.WarnContext(ctx, "the delay queue was not read", slog.String("queue", c.config.Queue), slog.Any("error", err))
 			c.sleepDelayed(polling, delayedPoll)
+		case len(runs) > 0 && polling.Err() != nil:
+			c.giveBack(runs)
 		case len(runs) > 0:
 			c.performRuns(ctx, runs)
 		default:
@@ -40,9 +44,16 @@ func (c *Consumer) runDelayed(ctx context.Context) {
 	}
 }
 
-func (c *Consumer) lease(ctx context.Context) ([]*delayq.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.LockTimeout+commitBudget)
+// lease is not cut short by a stop at once: a lease whose COMMIT was given up may
+// have been made, and then nobody works on its items until it ends.
+func (c *Consumer) lease(polling context.Context) ([]*delayq.Run, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(polling), c.config.LockTimeout+commitBudget)
 	defer cancel()
+	stop := context.AfterFunc(polling, func() {
+		grace := time.AfterFunc(leaseGrace, cancel)
+		context.AfterFunc(ctx, func() { grace.Stop() })
+	})
+	defer stop()
 	return c.delayed.Lease(ctx, c.pool, c.queue, delayq.LeaseOptions{
 		Items: c.config.Batch.Messages, Bytes: int64(c.config.Batch.Bytes), For: c.config.Lease,
 	})
@@ -105,6 +116,26 @@ func (c *Consumer) performRuns(ctx context.Context, runs []*delayq.Run) {
 		c.release(runs)
 	}
 	wake()
+}
+
+// giveBack returns runs that were taken and not begun.
+func (c *Consumer) giveBack(runs []*delayq.Run) {
+	ctx, cancel := context.WithTimeout(context.Background(), commitBudget)
+	defer cancel()
+	finished := make([]delayq.Finished, 0, len(runs))
+	for _, run := range runs {
+		finished = append(finished, delayq.Finished{Run: run, Verdicts: make([]delayq.Verdict, len(run.Items))})
+	}
+	err := pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		if err := c.delayed.Finish(b, c.queue, finished); err != nil {
+			return err
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		c.config.Logger.Info("leases were not given back and will end by themselves", slog.String("queue", c.config.Queue), slog.Any("error", err))
+	}
 }
 
 // release gives runs back that were not finished: they are ready again at once and

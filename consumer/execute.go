@@ -137,9 +137,9 @@ func (a *attempt) passOver(tasks []*task) []*task {
 	left := tasks[:0:0]
 	for _, t := range tasks {
 		switch {
-		case a.asideKeys[t.orderKey]:
+		case a.asideKeys.before(t):
 			a.putAside(t)
-		case t.orderKey != uuid.Nil && a.failedKeys[t.orderKey]:
+		case a.failedKeys.before(t):
 			a.block(t)
 		default:
 			left = append(left, t)
@@ -266,9 +266,7 @@ func (a *attempt) setAside(tasks []*task) {
 
 func (a *attempt) putAside(t *task) {
 	t.verdict.fate = setAside
-	if t.orderKey != uuid.Nil {
-		a.asideKeys[t.orderKey] = true
-	}
+	a.asideKeys.mark(t)
 	a.putCopiesAside(t)
 }
 

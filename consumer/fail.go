@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/claimq/claimq/dlq"
 	"github.com/claimq/claimq/internal/sqlstate"
 )
@@ -35,16 +33,14 @@ func (a *attempt) fail(t *task, err error) {
 		return
 	}
 	t.verdict.fate, t.verdict.err, t.verdict.after = delayed, err, delay
-	if t.orderKey != uuid.Nil {
-		a.failedKeys[t.orderKey] = true
-	}
+	a.failedKeys.mark(t)
 }
 
 // die makes a task a dead letter.
 func (a *attempt) die(t *task, reason dlq.Reason, err error) {
 	t.verdict.fate, t.verdict.reason, t.verdict.err = dead, reason, err
-	if a.c.config.OnDead == Block && t.orderKey != uuid.Nil {
-		a.failedKeys[t.orderKey] = true
+	if a.c.config.OnDead == Block {
+		a.failedKeys.mark(t)
 	}
 	a.putCopiesAside(t)
 }

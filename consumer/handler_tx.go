@@ -258,7 +258,7 @@ func nextStatement(text string) (rest string, ok bool) {
 		case c == ';':
 			return text[i+1:], true
 		case c == '\'' || c == '"':
-			end := strings.IndexByte(text[i+1:], c)
+			end := quoteEnd(text[i+1:], c, c == '\'' && escapes(text[:i]))
 			if end < 0 {
 				return "", false
 			}
@@ -276,6 +276,27 @@ func nextStatement(text string) (rest string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// quoteEnd returns where a quoted text ends, -1 when it does not. A doubled quote ends
+// it and begins another, which comes to the same.
+func quoteEnd(text string, quote byte, backslashes bool) int {
+	for i := 0; i < len(text); i++ {
+		switch {
+		case backslashes && text[i] == '\\':
+			i++
+		case text[i] == quote:
+			return i
+		}
+	}
+	return -1
+}
+
+// escapes reports whether a quote behind text opens an E'…' string, in which a
+// backslash escapes.
+func escapes(text string) bool {
+	n := len(text)
+	return n > 0 && text[n-1]|0x20 == 'e' && (n == 1 || !isLetter(text[n-2]) && (text[n-2] < '0' || text[n-2] > '9'))
 }
 
 // dollarQuoted returns by how much to advance over a $tag$…$tag$ string that text

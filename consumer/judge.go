@@ -25,9 +25,9 @@ var errConflict error = conflictError{}
 // judge decides, before any handler runs, the tasks that none is to see. What it
 // leaves undecided is new.
 func (a *attempt) judge() error {
-	a.failedKeys, a.asideKeys = map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
-	for _, t := range a.w.tasks {
-		t.verdict = verdict{}
+	a.failedKeys, a.asideKeys = keyMarks{}, keyMarks{}
+	for i, t := range a.w.tasks {
+		t.verdict, t.turn = verdict{}, i
 	}
 	if a.flight != nil {
 		outcomes, err := a.flight.Resolve(a.ctx, a.tx)
@@ -59,7 +59,11 @@ func (a *attempt) judgeTask(t *task) {
 	case v.recorded != nil && a.isLaterCopy(t):
 		// Decided after its first copy: see settleCopies. What is known of that one now
 		// is known for good.
-		if first := a.firstOf(t); first.verdict.fate == known || first.verdict.fate == dead {
+		// A conflict that would hold its order key is left to a batch in which it is
+		// judged before what stands behind it has run.
+		first := a.firstOf(t)
+		holds := a.c.config.OnDead == Block && v.recorded.Kind == dedup.Conflict
+		if first.verdict.fate == known || first.verdict.fate == dead || holds {
 			a.putAside(t)
 		}
 	case v.recorded != nil && v.recorded.Kind == dedup.Conflict:
@@ -83,7 +87,7 @@ func (a *attempt) judgeNew(t *task, print fingerprint) {
 			}
 			return
 		}
-		if t.orderKey != uuid.Nil && (a.known.keys[t.orderKey] || a.failedKeys[t.orderKey]) {
+		if t.orderKey != uuid.Nil && (a.known.keys[t.orderKey] || a.failedKeys.before(t)) {
 			a.block(t)
 			return
 		}
@@ -99,9 +103,7 @@ func (a *attempt) judgeNew(t *task, print fingerprint) {
 // it is behind it.
 func (a *attempt) block(t *task) {
 	t.verdict.fate = blocked
-	if t.orderKey != uuid.Nil {
-		a.failedKeys[t.orderKey] = true
-	}
+	a.failedKeys.mark(t)
 }
 
 // isLaterCopy: its id stands earlier in the batch, under a claim made by this

@@ -11,8 +11,17 @@ import (
 // time is waiting, for Postgres and for clocks. No goroutine may be left.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		_ = flag.Set("test.parallel", "8")
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range map[string]string{
+		"test.parallel": "8",
+		"rapid.checks":  "30", // those that go through Kafka and Postgres take their time
+	} {
+		if !given[name] {
+			if err := flag.Set(name, value); err != nil {
+				panic(err)
+			}
+		}
 	}
 	goleak.VerifyTestMain(m)
 }

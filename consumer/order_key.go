@@ -34,3 +34,24 @@ func strandOf(t *task, strands int) int {
 	}
 	return int(maphash.Bytes(strandSeed, t.orderKey[:]) % uint64(strands)) //nolint:gosec // below strands
 }
+
+// keyMarks are order keys of which something happened to a message that others of
+// the key must heed, and the first message's turn: what stands before it in the
+// batch is not concerned, however early it was judged.
+type keyMarks map[uuid.UUID]int
+
+func (m keyMarks) mark(t *task) {
+	if t.orderKey == uuid.Nil {
+		return
+	}
+	if first, marked := m[t.orderKey]; !marked || t.turn < first {
+		m[t.orderKey] = t.turn
+	}
+}
+
+// before reports whether a message of the same order key that stands before t is
+// marked.
+func (m keyMarks) before(t *task) bool {
+	first, marked := m[t.orderKey]
+	return marked && t.orderKey != uuid.Nil && first < t.turn
+}

@@ -67,6 +67,7 @@ func TestThePipeline(t *testing.T) {
 			records = append(records, &again)
 		}
 	}
+	total := len(records)
 	var producing sync.WaitGroup
 	producing.Go(func() {
 		for len(records) > 0 {
@@ -77,7 +78,6 @@ func TestThePipeline(t *testing.T) {
 	})
 	members := rand.New(rand.NewPCG(seed, 2))
 	running := []*consumer.Consumer{r.start(c)}
-	total := len(records)
 	for range 8 {
 		before := r.count(`select count(*) from %s.effects`)
 		eventually(t, "some more is done", func() bool {
@@ -95,6 +95,21 @@ func TestThePipeline(t *testing.T) {
 			running = append(running, r.start(c))
 		}
 	}
+	defer func() {
+		if !t.Failed() {
+			return
+		}
+		for _, q := range running {
+			t.Logf("health: %+v", q.Health())
+		}
+		t.Logf("effects %d of %d; delayed %v; dead %d", r.count(`select count(*) from %s.effects`), ids-len(poison),
+			r.strings(`select kind || ' ' || count(*) || ' ' || coalesce(min(due_at - now())::text, '') || ' ' || count(lease_token) from %s.delayed group by kind`),
+			r.count(`select count(*) from %s.dead_letters`))
+		t.Logf("waiting keys %v", r.strings(`select (ready_at - now())::text || ' leased ' || (lease_token is not null) from %s.delayed_keys limit 5`))
+		for partition := range int32(partitions) {
+			t.Logf("partition %d: position %d of %d", partition, r.position(partition), r.kafka.PartitionInfo(r.topic, partition).HighWatermark)
+		}
+	}()
 	producing.Wait()
 	eventually(t, "all is done", func() bool {
 		return r.count(`select count(*) from %s.effects`) >= ids-len(poison) && r.count(`select count(*) from %s.delayed`) == 0 &&

@@ -91,7 +91,7 @@ func (c *Consumer) dispatch(fetches kgo.Fetches) {
 			if record.Attrs.IsControl() {
 				continue
 			}
-			t := &task{record: record, size: sizeOf(record)}
+			t := &task{record: ownBytes(record), size: sizeOf(record)}
 			t.orderKey = c.orderKeyOf(t)
 			tasks = append(tasks, t)
 		}

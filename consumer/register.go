@@ -109,7 +109,6 @@ func (c *Consumer) connect() (*kgo.Client, error) {
 	if c.config.ReadUncommitted {
 		isolation = kgo.ReadUncommitted()
 	}
-	fetchBytes := int32(min(c.config.MaxBufferedBytes/4, 32<<20)) //nolint:gosec // bounded
 	options := append(slices.Clone(c.options),
 		kgo.ConsumerGroup(c.config.Group),
 		kgo.BlockRebalanceOnPoll(),
@@ -124,8 +123,9 @@ func (c *Consumer) connect() (*kgo.Client, error) {
 		kgo.SessionTimeout(c.config.SessionTimeout),
 		kgo.HeartbeatInterval(c.config.SessionTimeout/4),
 		kgo.RebalanceTimeout(c.config.RebalanceTimeout),
-		kgo.FetchMaxBytes(fetchBytes),
-		kgo.FetchMaxPartitionBytes(min(fetchBytes, 1<<20)),
+		kgo.FetchMaxBytes(leastFetch),
+		kgo.FetchMaxPartitionBytes(leastFetch),
+		kgo.WithHooks(c.fetchSize),
 		kgo.FetchMaxWait(fetchMaxWait),
 	)
 	return kgo.NewClient(options...)

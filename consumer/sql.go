@@ -66,15 +66,23 @@ values (SLOT, $1, $2, $3, $4, $5, $6, $7)`
 // open dead letter (4), order keys that something waits for (5). It runs after the
 // claims, so that a message which another transaction was just finishing is seen
 // as that one left it. The EXISTS make the last three cost nothing while the queue
-// has nothing waiting and nothing dead.
+// has nothing waiting and nothing dead. OFFSET 0 keeps the planner from turning the
+// first two round: a plan made while nothing waits would read all of a queue's
+// items for every batch, for as long as the connection lives.
 const sqlKnown = `
 select 1, d.topic, d.partition, d."offset", null::uuid, null::uuid, 0::smallint, null::uuid
   from unnest($2::int4[], $3::int4[], $4::int8[], $5::int8[]) as u (topic, partition, low, high)
-  join claimq.delayed d on d.queue = $1 and d.topic = u.topic and d.partition = u.partition and d."offset" between u.low and u.high
+ cross join lateral (
+       select d.topic, d.partition, d."offset" from claimq.delayed d
+        where d.queue = $1 and d.topic = u.topic and d.partition = u.partition and d."offset" between u.low and u.high
+       offset 0) d
 union all
 select 2, l.topic, l.partition, l."offset", null, null, 0::smallint, null
   from unnest($2::int4[], $3::int4[], $4::int8[], $5::int8[]) as u (topic, partition, low, high)
-  join claimq.dead_letters l on l.queue = $1 and l.topic = u.topic and l.partition = u.partition and l."offset" between u.low and u.high
+ cross join lateral (
+       select l.topic, l.partition, l."offset" from claimq.dead_letters l
+        where l.queue = $1 and l.topic = u.topic and l.partition = u.partition and l."offset" between u.low and u.high
+       offset 0) l
 union all
 select 3, null, null, null, d.claim, d.fingerprint, d.fingerprint_version, null
   from claimq.delayed d

@@ -144,3 +144,28 @@ func TestAnOutageDuringAssignment(t *testing.T) {
 		})
 	}
 }
+
+// A lease that is being taken when the consumer stops is given back: nobody else
+// would have its items before it ends.
+func TestStopWhileALeaseIsTaken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.exec(fmt.Sprintf(`
+create function %[1]s.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.5); return new; end $$`, r.db.Schema))
+	r.exec(fmt.Sprintf(`
+create trigger slow before update on %[1]s.delayed_keys for each row when (new.lease_token is not null) execute function %[1]s.slow()`, r.db.Schema))
+	c := r.config()
+	c.Retry, c.Handler = soon, r.kinds()["one"]
+	q := r.start(c)
+	r.produce(message(0, "a", "", "fails"))
+	eventually(t, "a lease is being taken", func() bool {
+		return r.count(`select count(*) from pg_stat_activity where '%s' <> '' and application_name = $1 and wait_event = 'PgSleep'`, r.db.Name) > 0
+	})
+	r.stop(q)
+	if n := r.count(`select count(*) from %s.delayed_keys where lease_token is not null`); n != 0 {
+		t.Errorf("%d leases are held by nobody", n)
+	}
+	if n := r.count(`select coalesce(max(attempts), 3) from %s.delayed`); n > 2 {
+		t.Errorf("%d attempts", n)
+	}
+}

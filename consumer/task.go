@@ -28,6 +28,7 @@ type task struct {
 	unfit    error     // no id, or undecodable: it is dead without being handled
 	verdict  verdict
 	place    int // in the claims' flight of the attempt
+	turn     int // in the attempt: its place among the tasks
 }
 
 // fate is what becomes of a task in the transaction that is being made.

@@ -100,14 +100,18 @@ select set_config('enable_seqscan', split_part(p, ',', 1), true),
   from current_setting('claimq.planner') as p`
 )
 
+// Keeps: a result goes to the slot of the newest phase, whose lock, or that of the
+// phase before, the transaction has from its claims: what the roll waits for before
+// it closes a slot. A claim that was forgotten and made again can have an older
+// result in another slot: the newest is read last and counts.
 const (
 	sqlPutResults = `
 insert into claimq.results (slot, claim, value, expires_at)
-select 0, u.claim, u.value, now() + u.lifetime
+select (select p.result_slot from claimq.claim_phases p order by p.phase desc limit 1), u.claim, u.value, now() + u.lifetime
   from unnest($1::uuid[], $2::bytea[], $3::interval[]) as u (claim, value, lifetime)
     on conflict (slot, claim) do update set value = excluded.value, created_at = now(), expires_at = excluded.expires_at`
 	sqlGetResults = `
-select claim, value from claimq.results where claim = any ($1::uuid[]) and expires_at > now()`
+select claim, value from claimq.results where claim = any ($1::uuid[]) and expires_at > now() order by created_at`
 )
 
 const (

@@ -200,7 +200,7 @@ type Result struct {
 }
 
 // QueueResults adds a statement to b that stores results; they commit with their
-// claims.
+// claims, which the same transaction has made before.
 func (s *Store) QueueResults(b *pgx.Batch, results []Result) {
 	if len(results) == 0 {
 		return

@@ -5,6 +5,11 @@
 -- stands in this segment or in a newer one.
 alter table {{.schema}}.claim_segments add column closed timestamptz;
 
+-- Since when the segment is the only one that is inserted into: its age, which says
+-- when the next roll comes. opened can lie before it.
+alter table {{.schema}}.claim_segments add column current_since timestamptz;
+update {{.schema}}.claim_segments set current_since = opened;
+
 -- How new a closed segment's claims are, by both clocks. A closed segment changes by
 -- DELETE only, so these are bounds for as long as it stands, and whether it may be
 -- forgotten is a look at a few rows and not a scan.

@@ -114,8 +114,10 @@ func BenchmarkRelay(b *testing.B) {
 		b.ResetTimer()
 		for range b.N {
 			for i := range n {
-				client.Produce(b.Context(), &kgo.Record{Topic: "t", Key: fmt.Append(nil, "key", i%1000), Value: make([]byte, benchValue),
-					Headers: []kgo.RecordHeader{{Key: HeaderID, Value: []byte(uuid.NewString())}}}, nil)
+				client.Produce(b.Context(), &kgo.Record{
+					Topic: "t", Key: fmt.Append(nil, "key", i%1000), Value: make([]byte, benchValue),
+					Headers: []kgo.RecordHeader{{Key: HeaderID, Value: []byte(uuid.NewString())}},
+				}, nil)
 			}
 			if err := client.Flush(b.Context()); err != nil {
 				b.Fatal(err)

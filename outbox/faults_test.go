@@ -37,7 +37,6 @@ func answerProduce(request kmsg.Request, errorFor func(topic string, partition i
 // a heldProduce keeps produce requests without an answer.
 type heldProduce struct {
 	asked   chan struct{}
-	mu      sync.Mutex
 	open    chan struct{}
 	release func()
 }

@@ -57,7 +57,7 @@ func TestBadRowsHoldUpNoOthers(t *testing.T) {
 			return keyed("t", fmt.Sprint("bad", i), "POISON")
 		},
 	}
-	for name, make := range bad {
+	for name, badEffect := range bad {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, 1, "t")
@@ -70,7 +70,7 @@ func TestBadRowsHoldUpNoOthers(t *testing.T) {
 			var want []string
 			inTx(t, s.db, func(ctx context.Context, tx pgx.Tx) error {
 				for i := range bads {
-					if err := s.outbox.Add(ctx, tx, make(i)); err != nil {
+					if err := s.outbox.Add(ctx, tx, badEffect(i)); err != nil {
 						return err
 					}
 				}

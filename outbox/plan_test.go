@@ -130,7 +130,7 @@ func TestHotStatementsStayOnTheirIndexWhenTablesFill(t *testing.T) {
 			case n.NodeType == "Bitmap Heap Scan", n.NodeType == "ModifyTable": // judged by the index scan below it
 			default:
 				said := n.IndexCond + n.TIDCond + n.Index
-				for _, part := range strings.Split(want, "|") {
+				for part := range strings.SplitSeq(want, "|") {
 					if strings.Contains(said, part) {
 						return
 					}

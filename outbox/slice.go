@@ -48,13 +48,14 @@ func (p placeRow) written() placeRow {
 }
 
 func newSliceRelay(r *Relay, index int) *sliceRelay {
-	return &sliceRelay{Relay: r, index: int16(index), token: uuid.New(), wake: make(chan struct{}, 1)}
+	return &sliceRelay{Relay: r, index: int16(index), token: uuid.New(), wake: make(chan struct{}, 1)} //nolint:gosec // below 64
 }
 
 // from and to are the slice's buckets, half open; the twin of bucket * slices / 64.
 func (s *sliceRelay) from() int {
 	return (int(s.index)*buckets + s.config.Slices - 1) / s.config.Slices
 }
+
 func (s *sliceRelay) to() int {
 	return (int(s.index+1)*buckets + s.config.Slices - 1) / s.config.Slices
 }

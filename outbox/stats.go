@@ -48,15 +48,15 @@ func newCounters(slices int) *counters { return &counters{slices: make([]sliceCo
 func (c *counters) published(sent, aside int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sum.Published += uint64(max(sent, 0)) //nolint:gosec // not negative
-	c.sum.SetAside += uint64(max(aside, 0)) //nolint:gosec // not negative
+	c.sum.Published += uint64(max(sent, 0))
+	c.sum.SetAside += uint64(max(aside, 0))
 }
 
 func (c *counters) retried(sent int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sum.Published += uint64(max(sent, 0)) //nolint:gosec // not negative
-	c.sum.Retried += uint64(max(sent, 0))   //nolint:gosec // not negative
+	c.sum.Published += uint64(max(sent, 0))
+	c.sum.Retried += uint64(max(sent, 0))
 }
 
 func (c *counters) failed(err error) {

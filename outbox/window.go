@@ -50,7 +50,7 @@ func (s *sliceRelay) window(ctx context.Context, did *result) error {
 func (s *sliceRelay) publishAll(ctx context.Context, did *result, places []place, end placeRow, holds bool) error {
 	list := pages(places, s.maxPage, pageBytes)
 	next := s.read(ctx, list[0], holds)
-	defer func() { next.wait() }()
+	defer func() { _, _ = next.wait() }() // it was read for nothing
 	committed, left := time.Now(), len(places)
 	for i, page := range list {
 		rows, err := next.wait()
@@ -84,7 +84,7 @@ func (s *sliceRelay) publishAll(ctx context.Context, did *result, places []place
 			}
 			// The page that is being read was not compared with these.
 			if holds = true; !last {
-				next.wait()
+				_, _ = next.wait() // read again below
 				next = s.read(ctx, list[i+1], holds)
 			}
 		case last || time.Since(committed) >= s.commitEvery:

@@ -264,28 +264,44 @@ func (d *demoRun) keptAt(pattern *regexp.Regexp) string {
 
 func TestTheDemoOnGivenServersRemovesWhatItMade(t *testing.T) {
 	t.Parallel()
-	for name, keep := range map[string]bool{"removed": false, "kept": true} {
+	for name, c := range map[string]struct {
+		keep, interrupt bool
+		code            int
+	}{
+		"removed":                          {},
+		"interrupted":                      {interrupt: true, code: 130},
+		"kept":                             {keep: true},
+		"asked to be kept and interrupted": {keep: true, interrupt: true, code: 130},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			keep := c.keep && !c.interrupt
 			args := []string{"--orders", "400", "--brokers", strings.Join(kafkatest.Brokers(t), ","), "--dsn", pgtest.DSN(t)}
-			if keep {
+			if c.keep {
 				args = append(args, "--keep")
 			}
 			d := startDemo(t, nil, args...)
 			names := regexp.MustCompile(`schema (\S+), topics (.*)`).FindStringSubmatch(d.until("schema claimq_demo_"))
 			schema, topics := names[1], strings.Split(names[2], ", ")
 			t.Cleanup(func() { removeDemo(t, schema, topics) })
-			if keep {
+			switch {
+			case c.interrupt:
+				d.until("kill -9")
+				d.signal(syscall.SIGINT)
+			case keep:
 				d.until("comparing")
 				d.keptAt(regexp.MustCompile(`schema (\S+),`))
 				d.signal(syscall.SIGTERM)
 			}
-			if code := d.end(); code != 0 {
-				t.Errorf("exit code %d:\n%s\n%s", code, strings.Join(d.said, "\n"), d.out.String())
+			if code := d.end(); code != c.code {
+				t.Errorf("exit code %d, want %d:\n%s\n%s", code, c.code, strings.Join(d.said, "\n"), d.out.String())
 			}
 			d.leavesNothing()
 			if there := demoSchemaExists(t, schema); there != keep {
 				t.Errorf("schema %s: there %t, want %t", schema, there, keep)
+			}
+			if group := strings.TrimSuffix(topics[0], ".orders"); demoGroupExists(t, group) != keep {
+				t.Errorf("group %s: want it there %t", group, keep)
 			}
 			if found := demoTopics(t, topics); (found == len(topics)) != keep || (found == 0) == keep {
 				t.Errorf("%d of the topics %q are there; want all: %t", found, topics, keep)
@@ -328,6 +344,16 @@ func demoSchemaExists(t *testing.T, schema string) (there bool) {
 	if err := conn.QueryRow(t.Context(), "select to_regnamespace($1) is not null", schema).Scan(&there); err != nil {
 		t.Fatal(err)
 	}
+	return there
+}
+
+func demoGroupExists(t *testing.T, group string) bool {
+	t.Helper()
+	groups, err := kadm.NewClient(kafkatest.Client(t, kafkatest.Brokers(t))).ListGroups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, there := groups[group]
 	return there
 }
 

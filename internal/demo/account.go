@@ -57,9 +57,6 @@ type Account struct {
 // Holds reports whether every invariant holds.
 func (a *Account) Holds() bool { return len(a.Broken) == 0 }
 
-// conflicts is the part of the dead that reused an id.
-func (a *Account) conflicts() int { return a.Dead[dlq.Conflict] }
-
 // measured is what only the run itself can tell.
 type measured struct {
 	killedWith int

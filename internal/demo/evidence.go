@@ -31,7 +31,6 @@ type orderRow struct {
 	Payload      []byte
 	Attempt      int
 	Waited       bool
-	Worker       string
 }
 
 // A letterRow is a dead letter.
@@ -42,18 +41,17 @@ type letterRow struct {
 	Reason    dlq.Reason
 	Key       []byte
 	Value     []byte
-	Attempts  int
 }
 
 const sqlOrderRows = `
-select order_id, customer, cents, payload, attempt, waited, worker
+select order_id, customer, cents, payload, attempt, waited
   from claimq.demo_orders
  order by n`
 
 // A letter whose record came from nowhere has no place here: the topic is the only
 // source of the queue.
 const sqlLetterRows = `
-select id, partition, "offset", reason, record_key, record_value, attempts
+select id, partition, "offset", reason, record_key, record_value
   from claimq.dead_letters
  where state = 'dead'
  order by partition, "offset"`

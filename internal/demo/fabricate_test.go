@@ -36,7 +36,7 @@ func fabricate(seed uint64, orders int) *fabricated {
 			if err != nil {
 				panic(err)
 			}
-			row := orderRow{ID: o.ID, Customer: o.Customer, Cents: o.Cents, Payload: s.value, Attempt: 1, Worker: "consumer 1"}
+			row := orderRow{ID: o.ID, Customer: o.Customer, Cents: o.Cents, Payload: s.value, Attempt: 1}
 			if s.kind == flaky {
 				row.Attempt, row.Waited = 1+failsFirst, true
 			}

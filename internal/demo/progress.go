@@ -31,7 +31,7 @@ func (silent) Close()                {}
 // NewProgress tells on a writer: with a bar when it is a terminal, else with a line
 // every second.
 func NewProgress(w io.Writer, terminal bool) Progress {
-	l := &lines{w: w, start: time.Now(), every: time.Second}
+	l := &lines{w: w, start: time.Now(), every: time.Second, again: 5 * time.Second}
 	if terminal {
 		return &bar{lines: l}
 	}
@@ -42,10 +42,12 @@ func NewProgress(w io.Writer, terminal bool) Progress {
 type lines struct {
 	w     io.Writer
 	start time.Time
-	every time.Duration
-	mu    sync.Mutex
-	last  time.Time
-	told  string
+	// every is the least time between two lines of progress, again after how long one
+	// that says nothing new is told.
+	every, again time.Duration
+	mu           sync.Mutex
+	last         time.Time
+	told         string
 }
 
 func (l *lines) Say(format string, args ...any) {
@@ -58,7 +60,8 @@ func (l *lines) Say(format string, args ...any) {
 func (l *lines) Done(done, all int, detail string) {
 	l.mu.Lock()
 	text := doneText(done, all, detail)
-	tell := time.Since(l.last) >= l.every && text != l.told
+	since := time.Since(l.last)
+	tell := since >= l.every && text != l.told || since >= l.again
 	if tell {
 		l.last, l.told = time.Now(), text
 	}

@@ -11,7 +11,7 @@ import (
 func TestLinesTellProgressAtMostOnceASecond(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	l := &lines{w: &out, start: time.Now(), every: time.Hour}
+	l := &lines{w: &out, start: time.Now(), every: time.Hour, again: time.Hour}
 	l.Say("starting %s", "it")
 	l.Done(1000, 50_000, "3 delayed")
 	l.Done(2000, 50_000, "")
@@ -22,15 +22,17 @@ func TestLinesTellProgressAtMostOnceASecond(t *testing.T) {
 	}
 }
 
-func TestLinesDoNotRepeatThemselves(t *testing.T) {
+func TestLinesRepeatThemselvesOnlyAfterAWhile(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	l := &lines{w: &out, start: time.Now()}
-	for range 3 {
-		l.Done(5, 10, "")
-	}
-	if n := strings.Count(out.String(), "5 of 10 done"); n != 1 {
-		t.Errorf("told %d times:\n%s", n, out.String())
+	for again, want := range map[time.Duration]int{time.Hour: 1, 0: 3} {
+		var out bytes.Buffer
+		l := &lines{w: &out, start: time.Now(), again: again}
+		for range 3 {
+			l.Done(5, 10, "")
+		}
+		if n := strings.Count(out.String(), "5 of 10 done"); n != want {
+			t.Errorf("told again after %s: %d times, want %d:\n%s", again, n, want, out.String())
+		}
 	}
 }
 

@@ -1,14 +1,11 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +23,7 @@ const (
 	// the middle of a batch. It is so small that its partitions hold more than that, and
 	// over before the first failed order of the backlog is due again: a consumer that is
 	// killed with delayed messages in hand keeps them until their lease ends.
-	holdShare = 30
+	holdShare = 20
 	// lookEvery is how often the run looks how far the queue is.
 	lookEvery = 200 * time.Millisecond
 )
@@ -186,8 +183,8 @@ func (r *run) startFirst(ctx context.Context) (err error) {
 	return r.first.Start(ctx)
 }
 
-// joinSecond starts the consumer that will be killed and waits until it owns
-// partitions.
+// joinSecond starts the consumer that will be killed, and waits until it owns
+// partitions and nothing is delayed that it could take along.
 func (r *run) joinSecond(ctx context.Context) (err error) {
 	s := r.stack
 	w := workerOrder{Names: s.names}
@@ -203,7 +200,11 @@ func (r *run) joinSecond(ctx context.Context) (err error) {
 	r.secondEnds = r.second.ended
 	r.say("consumer 2 joins the group: process %d", r.second.pid())
 	return r.watch(ctx, "consumer 2 has not been given partitions", func(p progress) (string, bool) {
-		return "the group rebalances", p.owners == 2
+		detail := "the group rebalances"
+		if p.owners == 2 {
+			detail = fmt.Sprintf("%s delayed", grouped(p.delayed))
+		}
+		return detail, p.owners == 2 && p.positions == int64(r.sent) && p.delayed == 0
 	})
 }
 
@@ -239,7 +240,7 @@ func (r *run) drain(ctx context.Context, backlog []*sending) error {
 func (r *run) detail(p progress, taken bool) string {
 	switch {
 	case p.positions == int64(r.sent) && p.delayed > 0 && p.leased > 0:
-		return fmt.Sprintf("%s delayed, in work", grouped(p.delayed))
+		return fmt.Sprintf("%s delayed, in work or leased", grouped(p.delayed))
 	case p.positions == int64(r.sent) && p.delayed == 0:
 		return fmt.Sprintf("%s effects to publish", grouped(p.pending+p.held))
 	case p.delayed > 0:
@@ -337,60 +338,4 @@ func (r *run) stopConsumers() {
 	if r.relay != nil {
 		_ = r.relay.Stop(ctx)
 	}
-}
-
-// A rateMeter finds the busiest second.
-type rateMeter struct {
-	looks []rateLook
-	most  float64
-}
-
-type rateLook struct {
-	at   time.Time
-	done int
-}
-
-// note takes a look; the rate is over the shortest span of looks of at least a
-// second.
-func (m *rateMeter) note(at time.Time, done int) {
-	m.looks = append(m.looks, rateLook{at, done})
-	for len(m.looks) > 2 && at.Sub(m.looks[1].at) >= time.Second {
-		m.looks = m.looks[1:]
-	}
-	if span := at.Sub(m.looks[0].at); span >= time.Second {
-		m.most = max(m.most, float64(done-m.looks[0].done)/span.Seconds())
-	}
-}
-
-func (m *rateMeter) busiest() int { return int(m.most) }
-
-// A logTail passes lines on, or keeps the last of them.
-type logTail struct {
-	to   io.Writer
-	mu   sync.Mutex
-	kept []string
-}
-
-// keptLines is how many lines of log an error shows.
-const keptLines = 15
-
-func newLogTail(to io.Writer) *logTail { return &logTail{to: to} }
-
-func (l *logTail) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.to != nil {
-		return l.to.Write(text)
-	}
-	for line := range bytes.Lines(text) {
-		l.kept = append(l.kept, strings.TrimRight(string(line), "\n"))
-	}
-	l.kept = l.kept[max(len(l.kept)-keptLines, 0):]
-	return len(text), nil
-}
-
-func (l *logTail) tail() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.kept, "\n")
 }

@@ -199,7 +199,7 @@ func (s *stack) stop(remove bool) error {
 	defer cancel()
 	var errs []error
 	if s.madeTopics && s.cluster == nil && remove {
-		errs = append(errs, s.deleteTopics(ctx))
+		errs = append(errs, s.deleteTopics(ctx), s.deleteGroup(ctx))
 	}
 	if s.client != nil {
 		s.client.Close()
@@ -227,10 +227,31 @@ func (s *stack) stop(remove bool) error {
 	return errors.Join(errs...)
 }
 
-// deleteTopics removes the run's topics and its consumer group.
+// deleteGroup removes the run's consumer group. A consumer that was killed is in it
+// until its session has ended.
+func (s *stack) deleteGroup(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sessionTimeout+3*time.Second)
+	defer cancel()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := s.admin.DeleteGroup(ctx, s.names.Queue)
+		switch {
+		case err == nil, errors.Is(err, kerr.GroupIDNotFound):
+			return nil
+		case !errors.Is(err, kerr.NonEmptyGroup):
+			return fmt.Errorf("the consumer group %s may still be there: delete it: %w", s.names.Queue, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the consumer group %s is still there: delete it: %w", s.names.Queue, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// deleteTopics removes the run's topics.
 func (s *stack) deleteTopics(ctx context.Context) error {
-	// The group of a killed consumer stays until its session has ended.
-	_, _ = s.admin.DeleteGroup(ctx, s.names.Queue)
 	var errs []error
 	responses, err := s.admin.DeleteTopics(ctx, s.names.topics()...)
 	if err != nil {
@@ -262,9 +283,8 @@ func (s *stack) dropSchema(ctx context.Context) error {
 // reach tells a person how to get at what is kept.
 func (s *stack) reach() Reach {
 	r := Reach{
-		Brokers: strings.Join(s.brokers, ","), DSN: s.config.ShownDSN, Schema: s.names.Schema, Queue: s.names.Queue,
+		Brokers: strings.Join(s.brokers, ","), DSN: s.config.ShownDSN, Schema: s.names.Schema,
 		Orders: s.names.Orders, Effects: s.names.Effects, Dead: s.names.DeadLetters,
-		Given: s.server == nil || s.cluster == nil,
 	}
 	if s.server != nil {
 		r.DSN = s.server.DSN("")

@@ -43,7 +43,7 @@ func random(t *testing.T) *rand.Rand {
 
 // randomRecord has whatever a record can have.
 func randomRecord(r *rand.Rand) *kgo.Record {
-	record := &kgo.Record{Key: randomBytes(r, 40), Value: randomBytes(r, 3000), Timestamp: time.Now().Add(-time.Duration(r.Int64N(int64(24*time.Hour))))}
+	record := &kgo.Record{Key: randomBytes(r, 40), Value: randomBytes(r, 3000), Timestamp: time.Now().Add(-time.Duration(r.Int64N(int64(24 * time.Hour))))}
 	for range r.IntN(5) {
 		// Few names, so that they repeat; empty and binary ones are allowed too.
 		name := []string{"", "a", "A", "id2", "trace\x00parent", "\xff\xfe", "ключ"}[r.IntN(7)]

@@ -32,9 +32,15 @@ const sqlEffects = `create table %s.effects (
 
 func newShop(t *testing.T, partitions int) *shop {
 	t.Helper()
-	s := &shop{t: t, db: pgtest.New(t), brokers: kafkatest.Brokers(t)}
-	s.topic = kafkatest.Topic(t, partitions)
-	s.producer = kafkatest.Client(t, s.brokers)
+	return newShopOn(t, pgtest.DSN(t), kafkatest.Brokers(t), partitions)
+}
+
+// newShopOn is newShop on servers of the test's own.
+func newShopOn(t *testing.T, dsn string, brokers []string, partitions int) *shop {
+	t.Helper()
+	s := &shop{t: t, db: pgtest.NewOn(t, dsn), brokers: brokers}
+	s.topic = kafkatest.TopicOn(t, brokers, partitions, nil)
+	s.producer = kafkatest.Client(t, brokers)
 	s.admin = kadm.NewClient(s.producer)
 	if _, err := s.db.Pool.Exec(t.Context(), fmt.Sprintf(sqlEffects, s.db.Schema)); err != nil {
 		t.Fatal(err)

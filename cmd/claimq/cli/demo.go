@@ -108,7 +108,7 @@ func (e *Env) demo(cmd *cobra.Command, flags demoFlags) error {
 	ctx, release := e.demoSignals(cmd.Context())
 	defer release()
 	printed := false
-	print := func(account *demo.Account) error {
+	show := func(account *demo.Account) error {
 		printed = true
 		if flags.asJSON {
 			return e.printJSON(account)
@@ -117,7 +117,7 @@ func (e *Env) demo(cmd *cobra.Command, flags demoFlags) error {
 		return nil
 	}
 	config.Kept = func(account *demo.Account, reach demo.Reach) {
-		_ = print(account)
+		_ = show(account)
 		e.printReach(reach)
 	}
 	account, err := demo.Run(ctx, config)
@@ -128,7 +128,7 @@ func (e *Env) demo(cmd *cobra.Command, flags demoFlags) error {
 		return err
 	}
 	if !printed {
-		err = errors.Join(err, print(account))
+		err = errors.Join(err, show(account))
 		if account.Holds() && !flags.asJSON {
 			e.printNext()
 		}
@@ -228,7 +228,7 @@ func (e *Env) demoSignals(ctx context.Context) (context.Context, func()) {
 			case <-received:
 				if stop(errDemoInterrupted); !told {
 					told = true
-					_, _ = fmt.Fprintln(e.Stderr, "\nstopping; what was started is removed")
+					_, _ = fmt.Fprintln(e.Stderr, "\nstopping")
 				}
 			case <-released:
 				return
@@ -253,8 +253,8 @@ Everything stays up until Ctrl-C:
   Kafka     %s   topics %s, %s, %s
   Postgres  %s   schema %s, table %s.demo_orders
 
-  claimq status --dsn %s%s
-  psql %s -c 'select * from %s.demo_orders limit 5'
+  claimq status --dsn '%s'%s
+  psql '%s' -c 'select * from %s.demo_orders limit 5'
 `, r.Brokers, r.Orders, r.Effects, r.Dead, r.DSN, r.Schema, r.Schema, r.DSN, schema, r.DSN, r.Schema)
 }
 

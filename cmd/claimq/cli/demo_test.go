@@ -90,8 +90,8 @@ func TestTheDemosWorkerIsHiddenAndSaysWhoStartsIt(t *testing.T) {
 func TestWhatIsKeptIsToldWithCommandsThatReachIt(t *testing.T) {
 	t.Parallel()
 	e := newTestEnv(t)
-	e.printReach(demo.Reach{Brokers: "a:1", DSN: "postgres://me@mine/shop", Schema: "claimq_demo_1", Queue: "q", Orders: "o", Effects: "e", Dead: "d"})
-	for _, text := range []string{"claimq status --dsn postgres://me@mine/shop --schema claimq_demo_1\n", "topics o, e, d", "claimq_demo_1.demo_orders"} {
+	e.printReach(demo.Reach{Brokers: "a:1", DSN: "postgres://me@mine/shop", Schema: "claimq_demo_1", Orders: "o", Effects: "e", Dead: "d"})
+	for _, text := range []string{"claimq status --dsn 'postgres://me@mine/shop' --schema claimq_demo_1\n", "topics o, e, d", "claimq_demo_1.demo_orders"} {
 		if !strings.Contains(e.stdout.String(), text) {
 			t.Errorf("%q is missing in:\n%s", text, e.stdout.String())
 		}
