@@ -134,6 +134,7 @@ func (a *attempt) queueOutcomes(b *pgx.Batch, answers []outbox.Caused) error {
 		a.flight.Unclaim(b, unclaim)
 	}
 	a.c.delayed.Put(b, items)
+	a.queueOvertaken(b)
 	a.c.letters.Put(b, letters) // gives letters their ids, which feed needs
 	return a.queueSuccesses(b, append(answers, a.c.feed(letters)...))
 }
@@ -163,7 +164,8 @@ func (a *attempt) queueSuccesses(b *pgx.Batch, fed []outbox.Caused) error {
 		}
 	}
 	a.c.claims.QueueResults(b, results)
-	a.c.letters.Resolve(b, closed)
+	a.c.letters.Resolve(b, append(closed, a.replayedDone()...))
+	a.queueOvertakenHere(b)
 	return a.queueEffects(b, append(effects, fed...))
 }
 

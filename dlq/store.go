@@ -48,6 +48,15 @@ type statements struct {
 	again, put, hold      string
 	resolve               string
 	count, byReason, list string
+
+	choose, causes                                                    string
+	lockChosen, discard, restore, erase, audit, auditLetters          string
+	note, overtaken, overtakenLetters                                 string
+	newReplay, freeze, plan, planCauses, others                       string
+	pace, nextItems, settledItems, feed, replaying, queuedItems, fed  string
+	replays, replayItems, turn, cancelListed, reachableKeys, withdraw string
+	cancelQueued, deadAgain, settleKeys                               string
+	countChosen, export, importQueue, importTopic, importLetter       string
 }
 
 func render(schema pgschema.Schema) statements {
@@ -55,6 +64,42 @@ func render(schema pgschema.Schema) statements {
 		again: schema.SQL(againSQL), put: schema.SQL(putSQL), hold: schema.SQL(holdSQL),
 		resolve: schema.SQL(resolveSQL),
 		count:   schema.SQL(countSQL), byReason: schema.SQL(byReasonSQL), list: schema.SQL(listSQL),
+		countChosen:      schema.SQL(countChosenSQL),
+		export:           schema.SQL(exportSQL),
+		importQueue:      schema.SQL(importQueueSQL),
+		importTopic:      schema.SQL(importTopicSQL),
+		importLetter:     schema.SQL(importLetterSQL),
+		choose:           schema.SQL(chooseSQL),
+		causes:           schema.SQL(causesSQL),
+		lockChosen:       schema.SQL(lockChosenSQL),
+		discard:          schema.SQL(discardSQL),
+		restore:          schema.SQL(restoreSQL),
+		erase:            schema.SQL(eraseSQL),
+		audit:            schema.SQL(auditSQL),
+		auditLetters:     schema.SQL(auditLettersSQL),
+		note:             schema.SQL(noteSQL),
+		overtakenLetters: schema.SQL(overtakenLettersSQL), overtaken: schema.SQL(overtakenSQL),
+		newReplay:     schema.SQL(newReplaySQL),
+		freeze:        schema.SQL(freezeSQL),
+		plan:          schema.SQL(planSQL),
+		planCauses:    schema.SQL(planCausesSQL),
+		others:        schema.SQL(othersSQL),
+		pace:          schema.SQL(paceSQL),
+		nextItems:     schema.SQL(nextItemsSQL),
+		settledItems:  schema.SQL(settledItemsSQL),
+		feed:          schema.SQL(feedSQL),
+		replaying:     schema.SQL(replayingSQL),
+		queuedItems:   schema.SQL(queuedItemsSQL),
+		fed:           schema.SQL(fedSQL),
+		replays:       schema.SQL(replaysSQL),
+		replayItems:   schema.SQL(replayItemsSQL),
+		turn:          schema.SQL(turnSQL),
+		cancelListed:  schema.SQL(cancelListedSQL),
+		reachableKeys: schema.SQL(reachableKeysSQL),
+		withdraw:      schema.SQL(withdrawSQL),
+		cancelQueued:  schema.SQL(cancelQueuedSQL),
+		deadAgain:     schema.SQL(deadAgainSQL),
+		settleKeys:    schema.SQL(settleKeysSQL),
 	}
 }
 

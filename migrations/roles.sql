@@ -104,6 +104,9 @@ begin
             ('delayed',        'select, insert, update, delete', 'select, insert, update, delete'),
             ('delayed_keys',   'select, insert, update, delete', 'select, insert, update, delete'),
             ('dead_letters',   'select, insert, update',         'select, insert, update'),
+            ('replays',        'select, update',                 'select, insert, update'),
+            ('replay_items',   'select, update',                 'select, insert, update'),
+            ('cause_notes',    'select',                         'select, insert'),
             -- A relay that finds a restored dump writes its rows again: the delete.
             ('outbox',         'select, insert, delete, truncate', 'select, insert'),
             ('outbox_due',     'select, insert, delete',         'select, insert'),

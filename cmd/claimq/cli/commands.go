@@ -21,6 +21,8 @@ func commands(env *Env) []*cobra.Command {
 		newKeysCommand(env),
 		newClaimsCommand(env),
 		newOutboxCommand(env),
+		newDLQCommand(env),
+		newReplayCommand(env),
 		newBenchCommand(env),
 		newVersionCommand(env),
 	}
