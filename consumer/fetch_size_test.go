@@ -10,6 +10,7 @@ import (
 
 // What is asked for follows what the topics hold, and forgets what they held.
 func TestAFetchIsSizedByWhatItTakesInMemory(t *testing.T) {
+	t.Parallel()
 	f := newFetchSizer(64 << 20)
 	client, err := kgo.NewClient(kgo.WithHooks(f), kgo.SeedBrokers("127.0.0.1:1"))
 	if err != nil {
@@ -43,6 +44,7 @@ func TestAFetchIsSizedByWhatItTakesInMemory(t *testing.T) {
 }
 
 func TestOwnBytesCopiesARecordExactly(t *testing.T) {
+	t.Parallel()
 	response := []byte("keyvalueheader")
 	for name, r := range map[string]*kgo.Record{
 		"all":   {Key: response[:3], Value: response[3:8], Headers: []kgo.RecordHeader{{Key: "h", Value: response[8:]}, {Key: "h"}, {Key: "h", Value: []byte{}}}, Offset: 7},

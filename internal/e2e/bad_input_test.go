@@ -26,11 +26,11 @@ func TestRunEndsWithWhatAPersonCanActOn(t *testing.T) {
 	}
 	guarded := pgtest.Server(t, localpg.Config{Password: "right"})
 
-	swap := func(old, new string) string {
+	swap := func(old, other string) string {
 		if !strings.Contains(right, old) {
 			t.Fatalf("the configuration has no %q:\n%s", old, right)
 		}
-		return strings.Replace(right, old, new, 1)
+		return strings.Replace(right, old, other, 1)
 	}
 	dsn, schema := "dsn: "+s.db.DSN, "schema: "+s.db.Schema
 	topics := "topics: " + s.topic

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -114,7 +115,7 @@ func TestEveryRecordSurvivesByteForByte(t *testing.T) {
 			}
 			return m.Emit(outbox.Effect{
 				Name: "copy", Topic: effects, Key: m.Record.Key, Value: m.Record.Value,
-				Headers: append(m.Record.Headers[:len(m.Record.Headers):len(m.Record.Headers)], place(m.Record)),
+				Headers: append(slices.Clip(m.Record.Headers), place(m.Record)),
 			})
 		}),
 		Retry:           delayq.Policy{MaxAttempts: 2, InitialDelay: 50 * time.Millisecond},

@@ -51,7 +51,9 @@ func drainBacklog(t *testing.T, megabytes int, compressible bool) {
         select m.id, m.partition from unnest(@ids, @partitions, @raws) as m (id, partition, raw)
          where case when m.id = 'stuck' then pg_sleep(3600) is not null else length(m.raw) > 0 end`
 	config := s.ordersConfig("handler_timeout: 20m", "rebalance_timeout: 21m", "stop_budget: 100ms")
-	config = config[:strings.Index(config, "        insert into")] + "        " + strings.ReplaceAll(stuck, "SCHEMA", s.db.Schema) + config[strings.Index(config, "\n    handler_timeout"):]
+	before, rest, _ := strings.Cut(config, "        insert into")
+	_, after, _ := strings.Cut(rest, "\n    handler_timeout")
+	config = before + "        " + strings.ReplaceAll(stuck, "SCHEMA", s.db.Schema) + "\n    handler_timeout" + after
 	began := time.Now()
 	run := claimq(t, config, "run")
 	drained := func() int {

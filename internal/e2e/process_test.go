@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,7 +107,7 @@ func (p *process) output() string {
 func (p *process) said(text string) bool { return strings.Contains(p.output(), text) }
 
 // joins is how often a worker has joined its group.
-func (p *process) joins() int { return bytes.Count([]byte(p.output()), []byte(joined)) }
+func (p *process) joins() int { return strings.Count(p.output(), joined) }
 
 // wait returns the exit code once the process has ended by itself.
 func (p *process) wait() int {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -151,14 +150,6 @@ func client(t *testing.T, brokers []string, options ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-func createTopic(t *testing.T, c *kgo.Client, topic string, partitions int32) {
-	t.Helper()
-	response, err := kadm.NewClient(c).CreateTopic(t.Context(), partitions, 1, nil, topic)
-	if err != nil || response.Err != nil {
-		t.Fatalf("create topic %s: %v %v", topic, err, response.Err)
-	}
-}
-
 // produce writes messages m<from>..m<to-1>, spread by key.
 func produce(t *testing.T, c *kgo.Client, topic string, from, to int) {
 	t.Helper()
@@ -237,14 +228,6 @@ func (l *testLog) Write(line []byte) (int, error) {
 		l.t.Logf("%s", line)
 	}
 	return len(line), nil
-}
-
-func ids(from, to int) map[string]bool {
-	want := make(map[string]bool, to-from)
-	for i := from; i < to; i++ {
-		want[fmt.Sprintf("m%d", i)] = true
-	}
-	return want
 }
 
 // freshProducer knows nothing of what a topic was before.

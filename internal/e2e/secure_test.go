@@ -22,8 +22,8 @@ func TestRunOverTLSWithEachMechanism(t *testing.T) {
 		Users: map[string]string{user: password},
 	})
 	postgres := pgtest.Server(t, localpg.Config{TLS: true, Password: "secret"})
-	verified := postgres.DSN("") // whose last part is the query
-	verified = verified[:strings.Index(verified, "?")] + "?" + url.Values{
+	address, _, _ := strings.Cut(postgres.DSN(""), "?")
+	verified := address + "?" + url.Values{
 		"sslmode": {"verify-full"}, "sslrootcert": {postgres.CAFile},
 	}.Encode()
 	stranger, err := localcert.Generate(t.TempDir())

@@ -74,7 +74,8 @@ type QueueConfig struct {
 	Concurrency int `koanf:"concurrency"`
 	// What one transaction takes.
 	Batch BatchConfig `koanf:"batch"`
-	// Bound of the records read from Kafka and not yet handled. Default: 64MiB.
+	// Bound of the records read from Kafka and not yet handled. The process keeps below
+	// twice that for each queue, and 64MiB, unless GOMEMLIMIT says another. Default: 64MiB.
 	MaxBuffered Size `koanf:"max_buffered"`
 
 	// How long a handler may take. Default: 30s.

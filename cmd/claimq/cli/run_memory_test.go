@@ -8,7 +8,7 @@ import (
 	"github.com/claimq/claimq/consumer"
 )
 
-// The limit is the process's: this test stands alone.
+//nolint:paralleltest // the limit is the process's
 func TestRunLimitsMemoryByWhatItsQueuesBuffer(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
