@@ -83,4 +83,11 @@
 // TRUNCATE the oldest, which costs nothing, where a DELETE would leave dead rows and bloated indexes to vacuum. Which tables those are at a time is a phase. A
 // claimer holds a shared advisory lock on its phase, and checks in the next statement that the phase is still the newest; whoever moves the ring commits the next phase and
 // then waits until nobody holds the one before. So nobody inserts where nobody looks, and no claimer ever waits for the ring to move.
+//
+//	insert g ──▶ insert g and g+1 ──▶ insert g+1, look up g ──▶ … ──▶ g out of force ──▶ TRUNCATE g
+//
+// Claimers of two neighbouring phases can be at it together. In the middle phase an id is therefore claimed by whoever gets it into both segments: against the phase
+// before, g decides, and against the phase after, g+1. A Roller does this, one step a transaction, with all that it knows in the database. A segment goes when both
+// clocks of all its claims, the database's and the records', are past their queue's retention of today; when a queue's stream stands further back, that counts. What an open
+// delayed item or dead letter refers to is carried over. Results have slots of their own, which move with the phases and go when all in them have expired.
 package dedup
