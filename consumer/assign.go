@@ -44,8 +44,7 @@ func (c *Consumer) assign(ctx context.Context, committed map[string]map[int32]kg
 		if ctx.Err() != nil {
 			return nil, ctx.Err() //nolint:wrapcheck // the client asks for exactly this error
 		}
-		var lost *PositionsLostError
-		if errors.As(err, &lost) {
+		if _, ok := errors.AsType[*PositionsLostError](err); ok {
 			c.fatal(err)
 			<-ctx.Done()
 			return nil, ctx.Err() //nolint:wrapcheck // as above

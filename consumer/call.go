@@ -138,8 +138,7 @@ func (a *attempt) collect(ctx context.Context, h *Handler, messages []*Message, 
 		err := a.wrapped(outbox.WithCause(ctx, causes[i]), []*Message{m}, func(ctx context.Context) error {
 			return h.pipelined(ctx, batch, m)
 		})
-		var skip *skipError
-		if errors.As(err, &skip) {
+		if _, ok := errors.AsType[*skipError](err); ok {
 			skips[i] = err
 		} else if err != nil {
 			return FailedAt(i, err)

@@ -11,8 +11,7 @@ import (
 
 // fail gives a task whose handler failed its verdict: another attempt, or death.
 func (a *attempt) fail(t *task, err error) {
-	var named *failedAtError
-	if errors.As(err, &named) {
+	if named, ok := errors.AsType[*failedAtError](err); ok {
 		err = named.err
 	}
 	var wish verdictError
@@ -55,8 +54,7 @@ const maxClassLength = 80
 // errorClass names the kind of an error: what it says itself, else the SQLSTATE,
 // else "cancelled" for a context that ended, else the Go type of the innermost error.
 func errorClass(err error) string {
-	var classed ClassedError
-	if errors.As(err, &classed) {
+	if classed, ok := errors.AsType[ClassedError](err); ok {
 		return shorten(classed.ErrorClass())
 	}
 	if code := sqlstate.Code(err); code != "" {
@@ -81,8 +79,7 @@ func shorten(class string) string {
 
 // stackOf returns a panic's stack, and "" for any other error.
 func stackOf(err error) string {
-	var panicked *PanicError
-	if errors.As(err, &panicked) {
+	if panicked, ok := errors.AsType[*PanicError](err); ok {
 		return panicked.Stack
 	}
 	return ""

@@ -90,7 +90,7 @@ func fencedPartitions(err error) map[numberedPartition]bool {
 	if !errors.As(err, &pg) {
 		return named
 	}
-	for _, part := range strings.Split(pg.Detail, ",") {
+	for part := range strings.SplitSeq(pg.Detail, ",") {
 		topic, number, ok := strings.Cut(part, "/")
 		t, err1 := strconv.ParseInt(topic, 10, 32)
 		n, err2 := strconv.ParseInt(number, 10, 32)

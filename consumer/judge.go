@@ -160,8 +160,7 @@ func (a *attempt) putCopiesAside(t *task) {
 
 // unfitReason is the reason that a message which cannot be identified dies of.
 func unfitReason(err error) dlq.Reason {
-	var missing *dedup.MissingIDError
-	if errors.As(err, &missing) {
+	if _, ok := errors.AsType[*dedup.MissingIDError](err); ok {
 		return dlq.MissingID
 	}
 	return dlq.Undecodable

@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,9 +43,9 @@ func (m *Message) Claim() uuid.UUID { return m.claim }
 
 // Header returns the value of the last header with that name.
 func (m *Message) Header(name string) (value []byte, ok bool) {
-	for i := len(m.Record.Headers) - 1; i >= 0; i-- {
-		if m.Record.Headers[i].Key == name {
-			return m.Record.Headers[i].Value, true
+	for _, v := range slices.Backward(m.Record.Headers) {
+		if v.Key == name {
+			return v.Value, true
 		}
 	}
 	return nil, false

@@ -87,10 +87,12 @@ func (m *Metrics) paused(queue string, n int)   { m.pauses.WithLabelValues(queue
 func (m *Metrics) lostHistory(queue string, n int64) {
 	m.lostMessages.WithLabelValues(queue).Add(float64(n))
 }
+
 func (m *Metrics) rereads(queue string, n int64)   { m.reread.WithLabelValues(queue).Add(float64(n)) }
 func (m *Metrics) interrupted(queue string, n int) { m.cut.WithLabelValues(queue).Add(float64(n)) }
 func (m *Metrics) assigned(queue string, n int)    { m.partitions.WithLabelValues(queue).Set(float64(n)) }
-func (m *Metrics) batch(queue string, n int)       { m.batchSize.WithLabelValues(queue).Observe(float64(n)) }
+
+func (m *Metrics) batch(queue string, n int) { m.batchSize.WithLabelValues(queue).Observe(float64(n)) }
 
 func (m *Metrics) handled(queue string, took time.Duration) {
 	m.handler.WithLabelValues(queue).Observe(took.Seconds())

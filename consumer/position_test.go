@@ -45,7 +45,8 @@ func (r *rig) recordCommits() *commits {
 				c.seen = append(c.seen, committed{commit.MemberID, p.Partition, p.Offset})
 				partition := kmsg.NewOffsetCommitResponseTopicPartition()
 				partition.Partition = p.Partition
-				if refused, ok := c.fail.(*kerr.Error); ok {
+				refused := &kerr.Error{}
+				if errors.As(c.fail, &refused) {
 					partition.ErrorCode = refused.Code
 				}
 				answer.Partitions = append(answer.Partitions, partition)
@@ -232,7 +233,11 @@ func TestCommittedOffsetsNeverGoBack(t *testing.T) {
 func TestRefusedCommitsStopNothing(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []error{kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.UnknownMemberID, kerr.InvalidCommitOffsetSize} {
-		t.Run(refused.(*kerr.Error).Message, func(t *testing.T) {
+		t.Run(func() *kerr.Error {
+			target := &kerr.Error{}
+			_ = errors.As(refused, &target)
+			return target
+		}().Message, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, 1)
 			seen := r.recordCommits()

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -25,10 +26,10 @@ type partitionPosition struct {
 }
 
 // errUnknownCommit says that COMMIT was sent and not answered.
-var errUnknownCommit = fmt.Errorf("the answer to COMMIT did not come")
+var errUnknownCommit = errors.New("the answer to COMMIT did not come")
 
 // errNotCommitted says that the server answered COMMIT with something else.
-var errNotCommitted = fmt.Errorf("the server rolled the transaction back at COMMIT")
+var errNotCommitted = errors.New("the server rolled the transaction back at COMMIT")
 
 // deferredError is a constraint that failed only when it was made to speak.
 type deferredError struct{ err error }

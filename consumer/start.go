@@ -133,7 +133,7 @@ func (c *Consumer) startsOf(ctx context.Context, topic string, start Start) (map
 		starts[number] = o.Offset
 	}
 	if len(starts) == 0 {
-		return nil, fmt.Errorf("Kafka knows no offset of topic %q", topic) //nolint:staticcheck // a name
+		return nil, fmt.Errorf("Kafka knows no offset of topic %q", topic)
 	}
 	if start.kind == startCommitted {
 		committed, err := c.admin.FetchOffsetsForTopics(ctx, c.config.Group, topic)

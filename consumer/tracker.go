@@ -80,7 +80,7 @@ func (t *tracker) oldest() (offset int64, at time.Time, ok bool) {
 func (t *tracker) find(offset int64) (int, bool) {
 	low, high := 0, len(t.entries)
 	for low < high {
-		middle := int(uint(low+high) >> 1) //nolint:gosec // both are lengths
+		middle := int(uint(low+high) >> 1)
 		if t.entries[middle].offset < offset {
 			low = middle + 1
 		} else {

@@ -81,8 +81,10 @@ func TestEachFieldOfASelectionChooses(t *testing.T) {
 	letters := w.dead(3, nil)
 	special := w.letter()
 	special.Reason, special.ErrorClass, special.Tenant, special.Shown, special.Attempts = dlq.Permanent, "special", &tenant, "4711", 7
-	special.Record = &kgo.Record{Topic: "orders", Key: []byte{}, Value: []byte("x \x00 täxt y"), Timestamp: time.UnixMilli(1), Offset: special.Record.Offset,
-		Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("a")}, {Key: "h", Value: []byte("b")}}}
+	special.Record = &kgo.Record{
+		Topic: "orders", Key: []byte{}, Value: []byte("x \x00 täxt y"), Timestamp: time.UnixMilli(1), Offset: special.Record.Offset,
+		Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("a")}, {Key: "h", Value: []byte("b")}},
+	}
 	w.put(special)
 	w.exec(`update claimq.dead_letters set died_at = '2026-01-02T00:00:00Z' where id = $1`, special.ID)
 	at := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)

@@ -81,8 +81,10 @@ func (s *Selection) args() []any {
 		inValue = []byte(s.Text)
 	}
 	return []any{
-		pgtype.Int4{Int32: s.Queue, Valid: s.Queue != 0}, states, filled(string(s.Reason)),
-		pgtype.UUID{Bytes: s.Cause, Valid: s.Cause != uuid.Nil}, filled(s.Class), optional(s.Tenant), s.IDs, s.Shown, s.Key,
+		pgtype.Int4{Int32: s.Queue, Valid: s.Queue != 0},
+		states, filled(string(s.Reason)),
+		pgtype.UUID{Bytes: s.Cause, Valid: s.Cause != uuid.Nil},
+		filled(s.Class), optional(s.Tenant), s.IDs, s.Shown, s.Key,
 		pgtype.Timestamptz{Time: s.DiedFrom, Valid: !s.DiedFrom.IsZero()},
 		pgtype.Timestamptz{Time: s.DiedBefore, Valid: !s.DiedBefore.IsZero()},
 		pgtype.Int4{Int32: int32(s.MinAttempts), Valid: s.MinAttempts > 0},

@@ -47,7 +47,7 @@ func startDemo(t *testing.T, environ []string, args ...string) *demoRun {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	d := &demoRun{t: t, cmd: command(t, append([]string{"demo"}, args...)...), dir: dir}
@@ -122,11 +122,11 @@ func (d *demoRun) leavesNothing() {
 func processesWith(setting string) (list []string) {
 	names, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, name := range names {
-		environ, err := os.ReadFile(name) //nolint:gosec // of /proc
+		environ, err := os.ReadFile(name)
 		if err != nil || !bytes.Contains(append([]byte{0}, environ...), []byte("\x00"+setting+"\x00")) {
 			continue
 		}
-		line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline")) //nolint:gosec // of /proc
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
 		list = append(list, strings.ReplaceAll(string(line), "\x00", " "))
 	}
 	return list
@@ -319,7 +319,7 @@ func removeDemo(t *testing.T, schema string, topics []string) {
 		t.Errorf("clean up: %v", err)
 		return
 	}
-	defer conn.Close(ctx) //nolint:errcheck // at the end
+	defer conn.Close(ctx)
 	if _, err := conn.Exec(ctx, "drop schema if exists "+pgx.Identifier{schema}.Sanitize()+" cascade"); err != nil {
 		t.Errorf("clean up: %v", err)
 	}
@@ -340,7 +340,7 @@ func demoSchemaExists(t *testing.T, schema string) (there bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(t.Context()) //nolint:errcheck // read only
+	defer conn.Close(t.Context())
 	if err := conn.QueryRow(t.Context(), "select to_regnamespace($1) is not null", schema).Scan(&there); err != nil {
 		t.Fatal(err)
 	}

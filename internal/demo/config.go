@@ -70,7 +70,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("orders: %d is not between %d, the least that has some of every kind in it, and %d, which are compared in memory", c.Orders, MinOrders, MaxOrders)
 	}
 	if c.Worker == nil {
-		return c, fmt.Errorf("demo: Config.Worker is missing: the second consumer is a process of its own")
+		return c, errors.New("demo: Config.Worker is missing: the second consumer is a process of its own")
 	}
 	if c.Patience == 0 {
 		c.Patience = 75 * time.Second

@@ -103,7 +103,7 @@ func (s *stack) readTopic(ctx context.Context, topic string) ([]*kgo.Record, err
 	if len(left) == 0 {
 		return nil, nil
 	}
-	reader, err := kgo.NewClient(append(s.kafka[:len(s.kafka):len(s.kafka)], kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: start}))...)
+	reader, err := kgo.NewClient(append(slices.Clip(s.kafka), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: start}))...)
 	if err != nil {
 		return nil, fmt.Errorf("read topic %s: %w", topic, err)
 	}

@@ -240,7 +240,7 @@ func (m *mixer) inOrder() []*sending {
 func partitionOf(customer string) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(customer))
-	return int32(h.Sum32() % partitions) //nolint:gosec // below partitions
+	return int32(h.Sum32() % partitions)
 }
 
 // count counts the sendings of a kind.

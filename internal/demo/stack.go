@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,8 +85,8 @@ func (s *stack) startKafka(ctx context.Context) (err error) {
 		s.brokers = s.cluster.ListenAddrs()
 		s.kafka = plainKafka(s.brokers)
 	}
-	if s.client, err = kgo.NewClient(append(s.kafka[:len(s.kafka):len(s.kafka)], kgo.RecordPartitioner(kgo.ManualPartitioner()))...); err != nil {
-		return fmt.Errorf("Kafka client: %w", err) //nolint:staticcheck // a name
+	if s.client, err = kgo.NewClient(append(slices.Clip(s.kafka), kgo.RecordPartitioner(kgo.ManualPartitioner()))...); err != nil {
+		return fmt.Errorf("Kafka client: %w", err)
 	}
 	s.admin = kadm.NewClient(s.client)
 	ctx, cancel := context.WithTimeout(ctx, reachBudget)

@@ -203,7 +203,7 @@ func (e *Env) demoConfig(cmd *cobra.Command, flags demoFlags) (demo.Config, erro
 
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a descriptor
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 var errDemoInterrupted = errors.New("interrupted")

@@ -139,7 +139,7 @@ func parseZoned(flag, text string) (time.Time, error) {
 
 // noLetters is the end of a command that found none.
 func noLetters() error {
-	return exitWith(ExitNothing, fmt.Errorf("no dead letter matches"))
+	return exitWith(ExitNothing, errors.New("no dead letter matches"))
 }
 
 func jsonTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

@@ -47,8 +47,10 @@ func newLetterFixture(t *testing.T, letters int) *letterFixture {
 		list = append(list, &dlq.Letter{
 			Queue: 1, QueueName: "q", Reason: dlq.Permanent, ErrorMessage: fmt.Sprintf("no stock for order %d", i), Shown: fmt.Sprint("order-", i),
 			Claim: uuid.NullUUID{UUID: uuid.New(), Valid: true}, Source: &dlq.Source{Topic: 1, Offset: int64(i)}, Starts: 1, Attempts: 1,
-			Record: &kgo.Record{Topic: "orders", Key: []byte("k"), Value: fmt.Appendf(nil, `{"secret": %d}`, i), Timestamp: time.UnixMilli(1),
-				Headers: []kgo.RecordHeader{{Key: "type", Value: []byte("placed")}}},
+			Record: &kgo.Record{
+				Topic: "orders", Key: []byte("k"), Value: fmt.Appendf(nil, `{"secret": %d}`, i), Timestamp: time.UnixMilli(1),
+				Headers: []kgo.RecordHeader{{Key: "type", Value: []byte("placed")}},
+			},
 		})
 	}
 	f.commit(func(b *pgx.Batch) { f.store.Put(b, list) })

@@ -122,7 +122,7 @@ func (e *Env) settle(ctx context.Context, args []string, flags *settleFlags,
 }
 
 // errNotHeld ends a command that found nothing of what it was told.
-var errNotHeld = exitWith(ExitNothing, fmt.Errorf("nothing of that is held: `claimq outbox list` shows what is"))
+var errNotHeld = exitWith(ExitNothing, errors.New("nothing of that is held: `claimq outbox list` shows what is"))
 
 func (e *Env) retryHeld(ctx context.Context, pool *pgxpool.Pool, box *outbox.Outbox, what outbox.Selection, order outbox.Order, asJSON bool) error {
 	named, err := box.Retry(ctx, pool, what, order)

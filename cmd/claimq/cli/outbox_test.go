@@ -100,8 +100,12 @@ func TestOutboxRetryAndDiscard(t *testing.T) {
 		return scopes
 	}
 	for _, args := range [][]string{
-		{"retry"}, {"discard"}, {"retry", "--all"}, {"retry", ids[0], "--topic", "shipments", "--why", "x"},
-		{"discard", "no-uuid", "--why", "x"}, {"discard", "--all", "--why", "x"},
+		{"retry"},
+		{"discard"},
+		{"retry", "--all"},
+		{"retry", ids[0], "--topic", "shipments", "--why", "x"},
+		{"discard", "no-uuid", "--why", "x"},
+		{"discard", "--all", "--why", "x"},
 	} {
 		env.refuse(ExitUsage, append([]string{"outbox"}, args...)...)
 	}
@@ -139,7 +143,9 @@ func TestOutboxCommandsNeedNoMoreThanTheirRole(t *testing.T) {
 	t.Parallel()
 	for role, allowed := range map[string][][]string{
 		"operator": {
-			{"outbox", "status"}, {"outbox", "list", "--keys"}, {"outbox", "retry", "--all", "--why", "x"},
+			{"outbox", "status"},
+			{"outbox", "list", "--keys"},
+			{"outbox", "retry", "--all", "--why", "x"},
 			{"outbox", "discard", "--topic", "shipments", "--why", "x"},
 		},
 		"reader": {{"outbox", "status"}, {"outbox", "list"}},

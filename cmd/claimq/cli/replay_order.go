@@ -127,7 +127,7 @@ func (e *Env) startReplay(ctx context.Context, flags *replayFlags, args []string
 	case plan.Chosen == 0:
 		return noLetters()
 	case plan.Listed == 0:
-		return exitWith(ExitPartial, fmt.Errorf("nothing to try: all that were chosen are left out"))
+		return exitWith(ExitPartial, errors.New("nothing to try: all that were chosen are left out"))
 	case view.Plan.leftOut():
 		return exitWith(ExitPartial, nil)
 	}
