@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/claimq/claimq/dedup"
 	"github.com/claimq/claimq/dlq"
 )
 
@@ -54,6 +53,7 @@ func (c *Consumer) housekeep(ctx context.Context) {
 			c.heartbeat(ctx)
 		case <-waiting.C:
 			c.observeWaiting(ctx)
+			c.learnEnds(ctx)
 		case <-rotate.C:
 			c.rotatePositions(ctx)
 		}
@@ -63,8 +63,8 @@ func (c *Consumer) housekeep(ctx context.Context) {
 func (c *Consumer) heartbeat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, housekeepBudget)
 	defer cancel()
-	lag, _, _ := c.lag()
-	figures, err := json.Marshal(map[string]any{c.config.Queue: c.stats.figures(lag, time.Now())})
+	lag, _ := c.lag()
+	figures, err := json.Marshal(map[string]any{c.config.Queue: c.stats.figures(lag, c.standsAt(), time.Now())})
 	if err != nil {
 		c.config.Logger.ErrorContext(ctx, "describe the worker", slog.Any("error", err))
 		return
@@ -93,44 +93,14 @@ func (c *Consumer) rotatePositions(ctx context.Context) {
 	}
 }
 
-// rollClaims moves the claims' segments on beside the other housekeeping, by whichever
-// worker looks first, until the function that it returns is called. A backlog of
-// this worker's partitions holds back what is forgotten: repeats in it are still
-// within the retention of the stream.
-func (c *Consumer) rollClaims(ctx context.Context) (stop func()) {
-	roller, err := dedup.NewRoller(c.pool, dedup.RollerConfig{
-		Schema: c.config.Schema, Logger: c.config.Logger,
-		StreamTime: func(context.Context) (map[int32]time.Time, error) {
-			if messages, age, _ := c.lag(); messages > 0 {
-				return map[int32]time.Time{c.queue: time.Now().Add(-age)}, nil
-			}
-			return map[int32]time.Time{}, nil
-		},
-	})
-	if err == nil {
-		err = roller.Start(ctx)
-	}
-	if err != nil {
-		c.config.Logger.DebugContext(ctx, "the claims' segments are not looked after by this worker", slog.Any("error", err))
-		return func() {}
-	}
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), housekeepBudget)
-		defer cancel()
-		_ = roller.Stop(ctx)
-	}
-}
-
-// lag is how far behind Kafka's end the positions are, in messages and in time, and
-// whether it is known for every partition.
-func (c *Consumer) lag() (messages int64, age time.Duration, known bool) {
-	known = true
+// lag is how far behind Kafka's end the positions are, in messages and in time.
+// Partitions whose end is not known yet are left out.
+func (c *Consumer) lag() (messages int64, age time.Duration) {
 	ps := c.owned()
 	c.scheduler.mu.Lock()
 	defer c.scheduler.mu.Unlock()
 	for _, p := range ps {
 		if p.highWater < 0 {
-			known = false
 			continue
 		}
 		messages += max(p.highWater-p.track.position, 0)
@@ -138,11 +108,11 @@ func (c *Consumer) lag() (messages int64, age time.Duration, known bool) {
 			age = max(age, time.Since(at))
 		}
 	}
-	return messages, age, known
+	return messages, age
 }
 
 func (c *Consumer) observeLag() {
-	messages, age, _ := c.lag()
+	messages, age := c.lag()
 	c.metrics.lag(c.config.Queue, messages, age)
 }
 

@@ -147,6 +147,23 @@ insert into claimq.workers (instance, queues, host, version, stats) values ($1, 
 	sqlWorkerGone    = `delete from claimq.workers where instance = $1`
 )
 
+// How far each queue's stream has been handled, for queues that are behind. Keeps:
+// nothing is forgotten that a backlog can still repeat, whoever's backlog it is. A
+// worker tells in its heartbeat where its partitions stand; a queue that nobody runs
+// stands where its newest batch was. Bounded, so that a queue which was given up does
+// not hold the others' claims for ever.
+const sqlStreamTimes = `
+select q.id, greatest(t.stands_at, now() - interval '60 days')
+  from claimq.queues q
+ cross join lateral (
+       select count(*) as running, min((w.stats -> q.name ->> 'stands_at')::timestamptz) as stands_at
+         from claimq.workers w
+        where q.name = any (w.queues) and w.seen_at > now() - interval '1 minute') w
+ cross join lateral (
+       select case when w.running > 0 then w.stands_at
+                   else (select max(p.written_at) from claimq.positions_of(q.id) p) end as stands_at) t
+ where t.stands_at is not null`
+
 // statements are the texts above for one schema.
 type statements struct {
 	incarnation, known, fenceLock, assertOwner          string
@@ -154,7 +171,7 @@ type statements struct {
 	ownersOf                                            string
 	rotatePositions, startLock, startTopic, topicsBegun string
 	register, registered, reregister                    string
-	heartbeat, forgetWorkers, workerGone                string
+	heartbeat, forgetWorkers, workerGone, streamTimes   string
 	positionExists, settle, putPosition                 [positionSlots]string
 }
 
@@ -173,7 +190,7 @@ func newStatements(schema pgschema.Schema) *statements {
 		ownersOf: schema.SQL(sqlOwnersOf), topicNumber: schema.SQL(sqlTopicNumber), topicID: schema.SQL(sqlTopicID), rotatePositions: schema.SQL(sqlRotatePositions),
 		startLock: lock(sqlStartLock), startTopic: schema.SQL(sqlStartTopic), topicsBegun: schema.SQL(sqlTopicsBegun),
 		register: schema.SQL(sqlRegister), registered: schema.SQL(sqlRegistered), reregister: schema.SQL(sqlReregister),
-		heartbeat: schema.SQL(sqlHeartbeat), forgetWorkers: schema.SQL(sqlForgetWorkers), workerGone: schema.SQL(sqlWorkerGone),
+		heartbeat: schema.SQL(sqlHeartbeat), forgetWorkers: schema.SQL(sqlForgetWorkers), workerGone: schema.SQL(sqlWorkerGone), streamTimes: schema.SQL(sqlStreamTimes),
 	}
 	for slot, digit := range [positionSlots]string{"0", "1", "2"} {
 		s.positionExists[slot] = schema.SQL(strings.ReplaceAll(sqlPositionExists, "SLOT", digit))

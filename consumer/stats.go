@@ -46,8 +46,9 @@ func (s *stats) handledIn(messages int, took time.Duration, now time.Time) {
 	m.handler += took
 }
 
-// figures is the queue's part of workers.stats.
-func (s *stats) figures(lag int64, now time.Time) map[string]any {
+// figures is the queue's part of workers.stats. standsAt is left out when it is
+// empty: nothing waits in Kafka.
+func (s *stats) figures(lag int64, standsAt string, now time.Time) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var processed, handled int64
@@ -64,5 +65,9 @@ func (s *stats) figures(lag int64, now time.Time) map[string]any {
 	if handled > 0 {
 		average = float64(took.Microseconds()) / 1000 / float64(handled)
 	}
-	return map[string]any{"processed_hour": processed, "handler_ms_avg": average, "lag": lag}
+	figures := map[string]any{"processed_hour": processed, "handler_ms_avg": average, "lag": lag}
+	if standsAt != "" {
+		figures["stands_at"] = standsAt
+	}
+	return figures
 }

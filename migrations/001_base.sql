@@ -169,10 +169,11 @@ begin
     end if;
     perform set_config('lock_timeout', '50ms', true);
     execute format('lock table %s in access exclusive mode', leaf);
-    insert into {{.schema}}.positions (slot, id, queue, topics, partitions, epochs, offsets, leader_epochs)
+    -- The time stays that of the newest batch: a queue that nobody runs has not moved.
+    insert into {{.schema}}.positions (slot, id, queue, topics, partitions, epochs, offsets, leader_epochs, written_at)
     select current_slot, gen_random_uuid(), q.id,
            array_agg(p.topic), array_agg(p.partition), array_agg(p.epoch),
-           array_agg(p.next_offset), array_agg(p.leader_epoch)
+           array_agg(p.next_offset), array_agg(p.leader_epoch), max(p.written_at)
       from {{.schema}}.queues q, {{.schema}}.positions_of(q.id) p
      group by q.id;
     execute format('select count(*) from %s', leaf) into removed;
