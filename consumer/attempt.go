@@ -83,10 +83,10 @@ type unsettled struct {
 	positions []partitionPosition
 }
 
-// errSettled says that an earlier attempt has committed after all.
-type errSettled struct{ as unsettled }
+// settledError says that an earlier attempt has committed after all.
+type settledError struct{ as unsettled }
 
-func (e *errSettled) Error() string { return "an earlier attempt had committed" }
+func (e *settledError) Error() string { return "an earlier attempt had committed" }
 
 // errIncarnation says that the server is not the one that memory is of.
 var errIncarnation = errors.New("the database server has been replaced: a failover or a restore")
@@ -213,7 +213,7 @@ func (a *attempt) open() error {
 	case !*memory:
 		return errMemory
 	case settled() != nil:
-		return &errSettled{as: *settled()}
+		return &settledError{as: *settled()}
 	}
 	a.handlerTx = &handlerTx{tx: a.tx}
 	return nil

@@ -48,7 +48,7 @@ func (a *attempt) judge() error {
 func (a *attempt) judgeTask(t *task) {
 	v := &t.verdict
 	source := t.source()
-	print := fingerprint{sum: t.message.Identity.Fingerprint, version: t.message.Identity.FingerprintVersion}
+	asked := fingerprint{sum: t.message.Identity.Fingerprint, version: t.message.Identity.FingerprintVersion}
 	switch {
 	case t.strand != nil && a.known.sources[*source]:
 		v.fate = known
@@ -71,16 +71,16 @@ func (a *attempt) judgeTask(t *task) {
 	case v.recorded != nil && v.recorded.Kind == dedup.Duplicate:
 		v.fate = duplicate
 	default:
-		a.judgeNew(t, print)
+		a.judgeNew(t, asked)
 	}
 }
 
 // judgeNew looks at what waits: for the same id, and for the same order key.
-func (a *attempt) judgeNew(t *task, print fingerprint) {
+func (a *attempt) judgeNew(t *task, asked fingerprint) {
 	v := &t.verdict
 	if t.strand != nil {
 		if first, waits := a.known.waiting[t.message.claim]; waits {
-			if first.differs(print) {
+			if first.differs(asked) {
 				a.die(t, dlq.Conflict, errConflict)
 			} else {
 				v.fate = folded
@@ -93,7 +93,7 @@ func (a *attempt) judgeNew(t *task, print fingerprint) {
 		}
 	}
 	for _, l := range a.known.letters[t.message.claim] {
-		if !l.differs(print) {
+		if !l.differs(asked) {
 			v.closes = append(v.closes, l.id)
 		}
 	}

@@ -67,17 +67,17 @@ func (k *knownThings) scan(rows pgx.Rows) error {
 	)
 	targets := []any{&kind, &topic, &partition, &offset, &key, &sum, &fingerprintsVersion, &letterID}
 	_, err := pgx.ForEachRow(rows, targets, func() error {
-		print := fingerprint{version: fingerprintsVersion}
+		first := fingerprint{version: fingerprintsVersion}
 		if sum != nil {
-			print.sum = *sum
+			first.sum = *sum
 		}
 		switch kind {
 		case 1, 2:
 			k.sources[dedup.Sighting{Topic: *topic, Partition: *partition, Offset: *offset}] = true
 		case 3:
-			k.waiting[*key] = print
+			k.waiting[*key] = first
 		case 4:
-			k.letters[*key] = append(k.letters[*key], letter{id: *letterID, fingerprint: print})
+			k.letters[*key] = append(k.letters[*key], letter{id: *letterID, fingerprint: first})
 		case 5:
 			k.keys[*key] = true
 		}

@@ -118,6 +118,7 @@ func (c *Consumer) orderKeyOf(t *task) uuid.UUID {
 		return uuid.Nil
 	case OrderPartition:
 		return orderDigest(c.config.Queue, t.record.Topic, t.record.Partition, nil)
+	case OrderKey:
 	}
 	if len(c.config.OrderBy) == 0 {
 		if t.record.Key == nil {

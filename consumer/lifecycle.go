@@ -106,7 +106,7 @@ func (c *Consumer) Stop(ctx context.Context) error {
 		c.life.end(nil)
 	}
 	if first {
-		go c.shutDown()
+		go c.shutDown() //nolint:gosec // it outlives the call whose ctx only bounds the wait
 	}
 	select {
 	case <-c.life.done:

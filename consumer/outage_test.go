@@ -94,7 +94,7 @@ func TestCancelledQueriesLeaveNothing(t *testing.T) {
 	r := newRig(t, 6)
 	c := r.config()
 	c.Retry, c.Batch.Messages, c.Concurrency = never, 5, 6
-	c.Handler = consumer.One(func(ctx context.Context, tx pgx.Tx, m *consumer.Message) error {
+	c.Handler = consumer.One(func(ctx context.Context, tx pgx.Tx, _ *consumer.Message) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(1+rand.IntN(5))*time.Millisecond)
 		defer cancel()
 		_, err := tx.Exec(ctx, "select pg_sleep(10)")

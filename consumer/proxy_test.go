@@ -169,7 +169,7 @@ func (p *pgProxy) requests(client, server net.Conn, silent *atomic.Bool, answere
 				break
 			}
 			p.commits.Add(1)
-			switch p.takeFault() {
+			switch p.takeFault() { //nolint:exhaustive // passOn does nothing
 			case dropRequest:
 				return
 			case dropReply:

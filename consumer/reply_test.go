@@ -77,7 +77,8 @@ func TestOneBatchOfCopiesIsAnsweredOneByOne(t *testing.T) {
 	eventually(t, "all are decided", func() bool { return r.outcome("processed")+r.outcome("duplicate") == 4 })
 	count := map[string]int{}
 	for _, answer := range r.answers() {
-		count[answer[strings.Index(answer, "|"):]]++
+		_, rest, _ := strings.Cut(answer, "|")
+		count[rest]++
 	}
 	if len(count) != 2 {
 		t.Fatalf("answers: %v", count)

@@ -42,8 +42,8 @@ func (c *Consumer) perform(w *work) error {
 			c.noteTrouble(w)
 			return nil
 		}
-		if done, fatal := c.afterFailure(w, a, err); done || fatal != nil {
-			return fatal
+		if c.afterFailure(w, err) {
+			return nil
 		}
 		if wait := pause.after(err); wait > 0 {
 			c.health.database(err)
@@ -56,13 +56,13 @@ func (c *Consumer) perform(w *work) error {
 }
 
 // afterFailure does what an attempt's error asks for. done: the work is finished.
-func (c *Consumer) afterFailure(w *work, a *attempt, err error) (done bool, fatal error) {
-	var settled *errSettled
+func (c *Consumer) afterFailure(w *work, err error) (done bool) {
+	var settled *settledError
 	var deferred *deferredError
 	switch {
 	case errors.As(err, &settled):
 		c.recovered(w, settled)
-		return true, nil
+		return true
 	case errors.Is(err, errRestart):
 		c.metrics.halved(c.config.Queue)
 	case errors.As(err, &deferred) && !w.deferred:
@@ -76,10 +76,10 @@ func (c *Consumer) afterFailure(w *work, a *attempt, err error) (done bool, fata
 		c.metrics.fenced(c.config.Queue)
 		c.fenced(w, err)
 	case sqlstate.Code(err) == sqlstate.PhaseChanged:
-		return false, c.refreshPhase(w.ctx)
+		c.refreshPhase(w.ctx)
 	case sqlstate.Code(err) == sqlstate.LeaseLost:
 		c.undecide(w)
-		return true, nil
+		return true
 	case w.ctx.Err() != nil:
 	default:
 		c.config.Logger.LogAttrs(w.ctx, slog.LevelWarn, "a batch is tried again",
@@ -87,16 +87,15 @@ func (c *Consumer) afterFailure(w *work, a *attempt, err error) (done bool, fata
 			slog.Bool("unknown_commit", errors.Is(err, errUnknownCommit)), slog.Any("error", err))
 		c.metrics.retried(c.config.Queue, retryReason(err))
 	}
-	return false, nil
+	return false
 }
 
 // refreshPhase learns which claim segments are in force. A failure is met again,
 // with a pause, by the next attempt.
-func (c *Consumer) refreshPhase(ctx context.Context) error {
+func (c *Consumer) refreshPhase(ctx context.Context) {
 	if err := c.claims.Refresh(ctx, c.pool); err != nil && ctx.Err() == nil {
 		c.config.Logger.WarnContext(ctx, "read the phase of the claim segments", slog.String("queue", c.config.Queue), slog.Any("error", err))
 	}
-	return nil
 }
 
 func retryReason(err error) string {
@@ -119,7 +118,7 @@ func (c *Consumer) undecide(w *work) {
 
 // recovered gives the tasks the verdicts of an attempt that turned out to have
 // committed.
-func (c *Consumer) recovered(w *work, settled *errSettled) {
+func (c *Consumer) recovered(w *work, settled *settledError) {
 	c.undecide(w)
 	for i, t := range settled.as.tasks {
 		t.verdict = settled.as.verdicts[i]

@@ -172,7 +172,7 @@ func TestWhatCannotStartSaysWhy(t *testing.T) {
 			}
 		})
 	}
-	t.Run("another rule that is accepted", func(t *testing.T) {
+	t.Run("another rule that is accepted", func(*testing.T) {
 		c := r.config()
 		c.Rules.ID, c.AcceptRuleChange = []dedup.Source{dedup.Header("key")}, true
 		r.stop(r.start(c))

@@ -29,6 +29,7 @@ func TestLostCommitReplies(t *testing.T) {
 }
 
 func lostCommit(t *testing.T, claims consumer.Claims, faults []fault) {
+	t.Helper()
 	r := newRig(t, 1)
 	pool, proxy := r.throughProxy()
 	c := r.config()

@@ -22,6 +22,7 @@ const sqlGate = "pg_advisory_xact_lock_shared(20260101, hashtext(current_setting
 // stops are the points at which a claimer is stopped, as a change to its statements.
 var stops = map[string]func(t *testing.T, s *Store){
 	"before it has its phase's lock": func(t *testing.T, s *Store) {
+		t.Helper()
 		s.sql.lockPhase = replaced(t, s.sql.lockPhase, "select ", "select "+sqlGate+", ")
 	},
 	"between its check and its insert": func(_ *testing.T, s *Store) {
@@ -40,21 +41,25 @@ type wrongRoll struct {
 
 var wrongRolls = map[string]wrongRoll{
 	"without the drain": {stop: "before its commit", roller: func(t *testing.T, r *Roller) {
+		t.Helper()
 		r.sql.state = replaced(t, r.sql.state, "as held", "and false as held")
 	}},
 	"without the second phase": {stop: "before its commit", roller: func(t *testing.T, r *Roller) {
+		t.Helper()
 		r.sql.phase = replaced(t, r.sql.phase, "values ($1, $2, $3, $4)", `
 			select $1::int8, ($2::int2[])[cardinality($2::int2[]):],
 			       case when cardinality($2::int2[]) = 2 then $3::int2[] || ($2::int2[])[1] else $3::int2[] end, $4::int2`)
 	}},
 	// The check's snapshot is older than the lock, however long that was waited for.
 	"with lock and read in one statement": {stop: "before it has its phase's lock", store: func(t *testing.T, s *Store) {
+		t.Helper()
 		lock := strings.TrimSpace(replaced(t, s.sql.lockPhase, "$1::int4", "($1::int8 & 2147483647)::int4"))
-		phases := strings.TrimPrefix(s.sql.readPhase[strings.Index(s.sql.readPhase, "from "):], "from ")
+		_, phases, _ := strings.Cut(s.sql.readPhase, "from ")
 		s.sql.assertPhase = lock + ", 1 / case when $1::int8 = (select phase from " + phases + ") then 1 else 0 end"
 		s.sql.lockPhase = "select $1::int4"
 	}},
 	"with one segment deciding in the middle phase": {stop: "between its check and its insert", middle: true, store: func(t *testing.T, s *Store) {
+		t.Helper()
 		for a := range ringSize {
 			for b := range ringSize {
 				s.sql.copyNext[a][b] = replaced(t, s.sql.copyNext[a][b], "do nothing", "do update set segment = excluded.segment")
@@ -225,6 +230,8 @@ func (s *stoppedStage) claim(conn *pgx.Conn, client int, store *Store, stop bool
 // untilStopped waits until a claimer stands at the gate.
 func (s *stoppedStage) untilStopped() {
 	s.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		waits := oneOf[bool](s.rollStage, `select exists (select from pg_locks where locktype = 'advisory' and not granted
 			and classid = 20260101 and objid = (hashtext($1)::bigint & 4294967295)::oid)`, s.Name)
@@ -234,6 +241,6 @@ func (s *stoppedStage) untilStopped() {
 		if time.Now().After(deadline) {
 			s.t.Fatal("no claimer has come to the gate")
 		}
-		time.Sleep(time.Millisecond)
+		<-tick.C
 	}
 }

@@ -123,7 +123,7 @@ func (r *Roller) readState(ctx context.Context, tx pgx.Tx) (*rollState, error) {
 
 // drain waits from outside until the claimers of phases before this one have gone.
 func (r *Roller) drain(ctx context.Context, phase int64, until time.Time) (bool, error) {
-	for pause := rollPollMin; ; pause = min(2*pause, r.pollMax) {
+	for pause := rollPollFirst; ; pause = min(2*pause, r.pollMax) {
 		var held bool
 		if err := r.pool.QueryRow(ctx, r.sql.held, phase).Scan(&held); err != nil {
 			return false, fmt.Errorf("dedup: look whether claimers of an older phase have gone: %w", err)

@@ -47,8 +47,8 @@ const (
 	rollStepTimeout = 10 * time.Minute
 	// rollRetry is the pause after a look that had to wait.
 	rollRetry = 5 * time.Second
-	// rollPollMin and rollPollMax are the pauses between two looks at the locks.
-	rollPollMin, rollPollMax = 2 * time.Millisecond, 100 * time.Millisecond
+	// rollPollFirst and rollPollLast are the pauses between two looks at the locks.
+	rollPollFirst, rollPollLast = 2 * time.Millisecond, 100 * time.Millisecond
 )
 
 func (c RollerConfig) withDefaults() (RollerConfig, error) {
@@ -85,7 +85,7 @@ type Roller struct {
 	config RollerConfig
 	sql    *rollStatements
 
-	patience, pollMax time.Duration // rollPatience and rollPollMax, which tests change
+	patience, pollMax time.Duration // rollPatience and rollPollLast, which tests change
 
 	mu   sync.Mutex
 	stop context.CancelFunc // nil while not running
@@ -102,7 +102,7 @@ func NewRoller(pool *pgxpool.Pool, config RollerConfig) (*Roller, error) {
 		return nil, err
 	}
 	return &Roller{
-		pool: pool, config: config, sql: newRollStatements(pgschema.Schema(config.Schema)), patience: rollPatience, pollMax: rollPollMax,
+		pool: pool, config: config, sql: newRollStatements(pgschema.Schema(config.Schema)), patience: rollPatience, pollMax: rollPollLast,
 	}, nil
 }
 

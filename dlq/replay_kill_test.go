@@ -23,7 +23,7 @@ const driverEnv = "CLAIMQ_TEST_DRIVE_REPLAY"
 
 // TestDriverProcess is the driver that the test below kills; by itself it checks
 // that a driver says what is wrong with a replay that is not there.
-func TestDriverProcess(t *testing.T) {
+func TestDriverProcess(t *testing.T) { //nolint:paralleltest // a process of its own when it drives
 	fields := strings.Fields(os.Getenv(driverEnv))
 	if len(fields) == 0 {
 		w := newWorld(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,11 +49,12 @@ func (s *Selection) Empty() bool {
 }
 
 // in returns the selection within some states: those it names, or all of these.
-func (s Selection) in(states ...State) Selection {
-	if s.States == nil {
-		s.States = states
+func (s *Selection) in(states ...State) Selection {
+	within := *s
+	if within.States == nil {
+		within.States = states
 	}
-	return s
+	return within
 }
 
 // words is the selection as JSON, for the audit and for people.
@@ -87,8 +89,8 @@ func (s *Selection) args() []any {
 		filled(s.Class), optional(s.Tenant), s.IDs, s.Shown, s.Key,
 		pgtype.Timestamptz{Time: s.DiedFrom, Valid: !s.DiedFrom.IsZero()},
 		pgtype.Timestamptz{Time: s.DiedBefore, Valid: !s.DiedBefore.IsZero()},
-		pgtype.Int4{Int32: int32(s.MinAttempts), Valid: s.MinAttempts > 0},
-		pgtype.Int4{Int32: int32(s.MaxAttempts), Valid: s.MaxAttempts > 0},
+		pgtype.Int4{Int32: int32(min(s.MinAttempts, math.MaxInt32)), Valid: s.MinAttempts > 0}, //nolint:gosec // bounded
+		pgtype.Int4{Int32: int32(min(s.MaxAttempts, math.MaxInt32)), Valid: s.MaxAttempts > 0}, //nolint:gosec // bounded
 		header, headerValue, inValue,
 	}
 }

@@ -42,7 +42,7 @@ type demoRun struct {
 func startDemo(t *testing.T, environ []string, args ...string) *demoRun {
 	t.Helper()
 	// Short, for sockets, and open to the user that Postgres runs under.
-	dir, err := os.MkdirTemp("", "cqd")
+	dir, err := os.MkdirTemp("", "cqd") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,6 +312,7 @@ func TestTheDemoOnGivenServersRemovesWhatItMade(t *testing.T) {
 
 // removeDemo removes what a kept demo has left on the shared servers.
 func removeDemo(t *testing.T, schema string, topics []string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, pgtest.DSN(t))

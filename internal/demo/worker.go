@@ -61,7 +61,7 @@ func RunWorker(ctx context.Context, in io.Reader, out, log io.Writer, given Give
 	tell := json.NewEncoder(out)
 	defer func() {
 		if err != nil {
-			_ = tell.Encode(workerEvent{Event: eventFailed, Error: err.Error()})
+			_ = tell.Encode(workerEvent{Event: eventFailed, Error: err.Error()}) //nolint:errchkjson // the parent is gone when it cannot be told
 		}
 	}()
 	orders := json.NewDecoder(in)
@@ -92,7 +92,7 @@ func RunWorker(ctx context.Context, in io.Reader, out, log io.Writer, given Give
 	if err := c.Start(ctx); err != nil {
 		return err
 	}
-	_ = tell.Encode(workerEvent{Event: eventStarted})
+	_ = tell.Encode(workerEvent{Event: eventStarted}) //nolint:errchkjson // as above
 	select {
 	case <-ctx.Done():
 	case <-c.Done():

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
-	"strings"
+	"slices"
 	"syscall"
 	"time"
 
@@ -85,7 +85,7 @@ func checkBench(o bench.Options) error {
 		return usageError("--repeats %v is not between 0 and 1", o.Repeats)
 	}
 	for _, kind := range o.Kinds {
-		if !strings.Contains("|sql|batch|pipelined|one|", "|"+string(kind)+"|") {
+		if !slices.Contains(bench.Kinds, kind) {
 			return usageError("--handler %q: the kinds are sql, batch, pipelined, one", kind)
 		}
 	}

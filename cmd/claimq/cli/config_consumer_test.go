@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/claimq/claimq/consumer"
+	"github.com/claimq/claimq/dedup"
 	"github.com/claimq/claimq/delayq"
 )
 
@@ -63,6 +64,8 @@ queues:
     fingerprint: fields(a)
     claims: id
     repeats: log
+    on_duplicate: reply
+    reply: {topic: answers, key: key}
     hide_ids: true
     handler: {sql: 'select unnest(@ids)'}
     routes: [{name: r, topic: a, header: h, value: v, handler: {sql: 'select @id', each: true}}]
@@ -96,7 +99,7 @@ queues:
 	}
 	want := consumer.Config{
 		Queue: "q", Topics: []string{"a", "b"}, Group: "g", Owner: consumer.Owner{Team: "t", Contact: "c"},
-		Repeats: consumer.RepeatsLog, HideIDs: true, Order: consumer.OrderPartition, OnDead: consumer.Block,
+		Repeats: consumer.RepeatsLog, OnDuplicate: consumer.SendReply, Reply: consumer.Reply{Topic: "answers", Key: dedup.RecordKey()}, HideIDs: true, Order: consumer.OrderPartition, OnDead: consumer.Block,
 		Retry:           delayq.Policy{MaxAttempts: 4, InitialDelay: time.Second, Factor: 3, MaxDelay: time.Minute, Jitter: 0.5, Deadline: time.Hour},
 		DeadLetterTopic: "d", Start: consumer.StartEarliest(), OutOfRange: consumer.Earliest, ReadUncommitted: true, Concurrency: 3,
 		Batch:            consumer.BatchLimits{Messages: 7, Bytes: 8192, Wait: 9 * time.Millisecond},

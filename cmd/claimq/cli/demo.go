@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -156,7 +158,7 @@ func (e *Env) demoConfig(cmd *cobra.Command, flags demoFlags) (demo.Config, erro
 	givenKafka, givenDatabase := file || cmd.Flags().Changed("brokers"), file || cmd.Flags().Changed("dsn")
 	arguments := []string{cmd.Name(), demoWorker}
 	var environ []string
-	if givenKafka || givenDatabase {
+	if givenKafka || givenDatabase { //nolint:nestif // two halves of one thing, each with its own errors
 		config, err := e.load()
 		if err != nil {
 			return d, err
@@ -178,7 +180,7 @@ func (e *Env) demoConfig(cmd *cobra.Command, flags demoFlags) (demo.Config, erro
 				return d, err
 			}
 			connection := d.Postgres.ConnConfig
-			d.ShownDSN = fmt.Sprintf("postgres://%s@%s:%d/%s", connection.User, connection.Host, connection.Port, connection.Database)
+			d.ShownDSN = fmt.Sprintf("postgres://%s@%s/%s", connection.User, net.JoinHostPort(connection.Host, strconv.Itoa(int(connection.Port))), connection.Database)
 			d.Migrate = func(ctx context.Context) (*pgx.Conn, error) { return e.connectDirect(ctx, config) }
 			if e.flags.dsn != "" { // in the environment: command lines are for all to read
 				environ = append(environ, "CLAIMQ_DSN="+e.flags.dsn)

@@ -97,13 +97,14 @@ func newDLQDecideCommand(env *Env, decision dlq.Decision) *cobra.Command {
 }
 
 func (e *Env) printDecided(v decidedView, done string, asJSON bool) error {
-	if asJSON {
+	switch {
+	case asJSON:
 		if err := e.printJSON(v); err != nil {
 			return err
 		}
-	} else if v.Dry && v.Letters > 0 {
+	case v.Dry && v.Letters > 0:
 		e.printf("A dry run: %s would be %s.\n", counted(v.Letters, "letter", "letters"), done)
-	} else if v.Letters > 0 {
+	case v.Letters > 0:
 		e.printf("%s %s, by %s.\n", counted(v.Letters, "letter is", "letters are"), done, oneLine(v.Who))
 	}
 	if v.Letters == 0 {

@@ -69,7 +69,7 @@ type startedView struct {
 	Replay *replayView `json:"replay"`
 }
 
-func (e *Env) startReplay(ctx context.Context, flags *replayFlags, args []string) error {
+func (e *Env) startReplay(ctx context.Context, flags *replayFlags, args []string) error { //nolint:cyclop // a list of steps, each with its way out
 	order := dlq.ReplayOrder{
 		Rate: flags.rate, Ramp: flags.ramp, Limit: flags.limit, InFlight: flags.inFlight, MaxReplays: flags.maxReplays,
 		Stale: flags.stale, OutsideWindow: flags.outsideWindow,
