@@ -34,7 +34,7 @@ type Config struct {
 	// Database is created when it does not exist. Default: DefaultDatabase.
 	Database string
 
-	// NoFsync turns off fsync, synchronous_commit and full_page_writes: several
+	// NoFsync turns off fsync and full_page_writes: several
 	// times faster, and a crash of the *machine* loses data. A crash of the
 	// server alone does not. For tests.
 	NoFsync bool
@@ -98,7 +98,6 @@ func (c Config) settings(port int, socketDir, binDir string, certificate certifi
 	}
 	if c.NoFsync {
 		all["fsync"] = "off"
-		all["synchronous_commit"] = "off"
 		all["full_page_writes"] = "off"
 	}
 	if c.TLS {
