@@ -255,7 +255,17 @@ func (c *Consumer) reportLost(taken []*partition) {
 		if old == nil {
 			continue
 		}
-		if had := c.scheduler.writtenOf(old); had > p.written {
+		had := c.scheduler.writtenOf(old)
+		if had <= p.written {
+			continue
+		}
+		// Taking a partition raises its epoch by one. If it has risen by more, somebody
+		// else was there in between and wrote the position: `claimq position set`.
+		if p.epoch > old.epoch+1 {
+			c.config.Logger.Info("the position was moved back: the records are read again, and what is remembered is dropped",
+				slog.String("queue", c.config.Queue), slog.String("topic", p.topic), slog.Int("partition", int(p.partition)),
+				slog.Int64("from", had), slog.Int64("to", p.written))
+		} else {
 			c.metrics.lostHistory(c.config.Queue, had-p.written)
 			c.config.Logger.Error("the database has lost its newest transactions: the records are read again, and what was published or called for them from the lost history has happened",
 				slog.String("queue", c.config.Queue), slog.String("topic", p.topic), slog.Int("partition", int(p.partition)),

@@ -82,6 +82,9 @@ func TestAFencedWorkerTakesItsPartitionBack(t *testing.T) {
 				t.Error("no fence was counted")
 			}
 			eventually(t, "it has nothing to complain of", func() bool { return q.Health().Ready })
+			if n := r.metric("claimq_lost_history_messages_total", "", ""); n != 0 {
+				t.Errorf("%d messages are told as lost history: somebody moved the position", n)
+			}
 		})
 	}
 }

@@ -157,7 +157,9 @@ func (c *Consumer) logOutcome(t *task) {
 	attrs := []slog.Attr{
 		slog.String("queue", c.config.Queue), slog.String("outcome", v.fate.String()),
 		slog.String("topic", t.record.Topic), slog.Int("partition", int(t.record.Partition)), slog.Int64("offset", t.record.Offset),
-		slog.String("claim", t.message.claim.String()),
+	}
+	if t.message.claim != uuid.Nil {
+		attrs = append(attrs, slog.String("claim", t.message.claim.String()))
 	}
 	if v.err != nil {
 		attrs = append(attrs, slog.String("class", errorClass(v.err)), slog.String("error", v.err.Error()))

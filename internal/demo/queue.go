@@ -83,9 +83,12 @@ func queueConfig(n names, worker string, logger *slog.Logger, hold *holder) cons
 		DeadLetterTopic: n.DeadLetters,
 		Start:           consumer.StartEarliest(),
 		SessionTimeout:  sessionTimeout,
-		StopBudget:      2 * time.Second,
-		RevokeBudget:    2 * time.Second,
-		Logger:          logger,
+		// Short, so that what the killed consumer had on loan comes back while one watches.
+		HandlerTimeout: 6 * time.Second,
+		Lease:          10 * time.Second,
+		StopBudget:     2 * time.Second,
+		RevokeBudget:   2 * time.Second,
+		Logger:         logger,
 	}
 }
 
