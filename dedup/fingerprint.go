@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/claimq/claimq/internal/nearest"
 	"github.com/claimq/claimq/internal/pgtext"
 )
 
@@ -203,7 +204,7 @@ func (p *sourceParser) fingerprint() (f Fingerprint, err error) {
 	default:
 		kinds := []string{fingerprintRaw, fingerprintFields, fingerprintNone}
 		return f, fmt.Errorf("unknown kind %q; did you mean %q? the kinds are raw, none, fields(PATH,…), each with ignore(PATH,…) after it",
-			pgtext.Storable(kind, 80), nearest(strings.ToLower(kind), kinds))
+			pgtext.Storable(kind, 80), nearest.Of(strings.ToLower(kind), kinds))
 	}
 	p.skipSpace()
 	if p.pos == len(p.text) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/claimq/claimq/internal/nearest"
 )
 
 // A MissingPolicy says what a record without an id is. The zero value is MissingReject.
@@ -42,7 +44,7 @@ func ParseMissingPolicy(text string) (MissingPolicy, error) {
 	case "offset":
 		return MissingOffset, nil
 	default:
-		return 0, fmt.Errorf("missing policy %q: did you mean %q? the policies are reject, offset", text, nearest(text, []string{"reject", "offset"}))
+		return 0, fmt.Errorf("missing policy %q: did you mean %q? the policies are reject, offset", text, nearest.Of(text, []string{"reject", "offset"}))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/claimq/claimq/internal/nearest"
 	"github.com/claimq/claimq/internal/pgtext"
 )
 
@@ -100,7 +101,7 @@ func (p *sourceParser) source(depth int) (Source, error) {
 		return nil, fmt.Errorf("%s is made in Go, with dedup.Func, and cannot be named in a text", kindFunc)
 	}
 	return nil, fmt.Errorf("unknown kind %q; did you mean %q? the kinds are %s",
-		pgtext.Storable(kind, 80), nearest(strings.ToLower(strings.TrimSpace(kind)), sourceKinds), strings.Join(sourceKinds, ", "))
+		pgtext.Storable(kind, 80), nearest.Of(strings.ToLower(strings.TrimSpace(kind)), sourceKinds), strings.Join(sourceKinds, ", "))
 }
 
 // bare makes sure that a kind without an argument was given none.
@@ -216,39 +217,4 @@ func ruleArgument(text string) string {
 		return `""`
 	}
 	return text
-}
-
-// nearest returns the candidate with the smallest edit distance to text; the first of several.
-func nearest(text string, candidates []string) string {
-	if len(text) > 40 {
-		text = text[:40]
-	}
-	best, bestDistance := candidates[0], len(text)+len(candidates[0])+1
-	for _, candidate := range candidates {
-		if d := editDistance(text, candidate); d < bestDistance {
-			best, bestDistance = candidate, d
-		}
-	}
-	return best
-}
-
-// editDistance is Levenshtein's, over bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
