@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/claimq/claimq/internal/kafkaclient"
 	"github.com/claimq/claimq/migrations"
 )
 
@@ -128,7 +129,7 @@ func (c *Consumer) connect() (*kgo.Client, error) {
 		kgo.WithHooks(c.fetchSize),
 		kgo.FetchMaxWait(fetchMaxWait),
 	)
-	return kgo.NewClient(options...)
+	return kafkaclient.New(options...)
 }
 
 func (c *Consumer) checkTopics(ctx context.Context) error {

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/claimq/claimq/internal/kafkaclient"
 )
 
 // A publisher sends rows in order. It belongs to one goroutine, and is thrown away
@@ -56,7 +58,7 @@ func clientOptions(user []kgo.Opt) []kgo.Opt {
 }
 
 func newPublisher(user []kgo.Opt) (*publisher, error) {
-	client, err := kgo.NewClient(clientOptions(user)...)
+	client, err := kafkaclient.New(clientOptions(user)...)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: the relay's Kafka client: %w", err)
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/claimq/claimq/internal/kafkaclient"
 )
 
 // The first and the longest pause between two tries to reach something.
@@ -102,7 +103,7 @@ func (r *runner) tryDatabase(ctx context.Context) error {
 // tryKafka asks whether a broker answers and knows who is asking. Topics are the
 // queues' own business.
 func (r *runner) tryKafka(ctx context.Context) error {
-	client, err := kgo.NewClient(r.kafka...)
+	client, err := kafkaclient.New(r.kafka...)
 	if err != nil {
 		return configError(err)
 	}
