@@ -23,8 +23,17 @@ func TestARebalanceInMidBatchLosesAndRepeatsNothing(t *testing.T) {
 			first, second := start("first"), start("second")
 			eventually(t, "both work", func() bool { return s.by("first") > 100 && s.by("second") > 100 })
 			third := start("third")
-			eventually(t, "the third works too", func() bool { return s.by("third") > 100 })
-			eventually(t, "the third is in a batch", func() bool { return s.inBatch("third") })
+			// A quick machine is through with what is there before the third has joined.
+			busy := func(holds func() bool) func() bool {
+				return func() bool {
+					if s.made-s.effects() < 1000 {
+						s.produce(500)
+					}
+					return holds()
+				}
+			}
+			eventually(t, "the third works too", busy(func() bool { return s.by("third") > 100 }))
+			eventually(t, "the third is in a batch", busy(func() bool { return s.inBatch("third") }))
 			third.stop()
 			if left := s.made - s.effects(); left == 0 {
 				t.Error("all was done before the third left: the rebalance was not in mid-work")
